@@ -163,14 +163,14 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-/// Adds `height` to about one in `every` of x, and to one at the least.
-inline void add_spikes(Random& random, std::vector<double>& x, double height,
+/// Puts normal numbers around `height` at random places of x: about one in
+/// `every`, and one at the least.
+inline void put_spikes(Random& random, std::vector<double>& x, double height,
                        int64_t every = 16) {
   const int64_t n = static_cast<int64_t>(x.size());
   if (n == 0) return;
   for (int64_t i = 0; i < n / every + 1; ++i) {
-    double& value = x[random.below(n)];
-    value = static_cast<float>(value + height);
+    x[random.below(n)] = static_cast<float>(height + random.normal());
   }
 }
 
@@ -184,22 +184,22 @@ inline const std::vector<double>& spike_heights() {
 inline std::vector<double> spiked_keys(Random& random, int64_t n,
                                        double height) {
   std::vector<double> k = random.normals(n);
-  add_spikes(random, k, height);
+  put_spikes(random, k, height);
   return k;
 }
 
 /// n normal keys with spikes of all heights.
 inline std::vector<double> hostile_keys(Random& random, int64_t n) {
   std::vector<double> k = random.normals(n);
-  for (double height : spike_heights()) add_spikes(random, k, height, 32);
+  for (double height : spike_heights()) put_spikes(random, k, height, 32);
   return k;
 }
 
 /// n normal biases with +-1e3 in places.
 inline std::vector<double> hostile_biases(Random& random, int64_t n) {
   std::vector<double> w = random.normals(n);
-  add_spikes(random, w, 1e3, 12);
-  add_spikes(random, w, -1e3, 12);
+  put_spikes(random, w, 1e3, 12);
+  put_spikes(random, w, -1e3, 12);
   return w;
 }
 
@@ -220,14 +220,18 @@ inline std::vector<uint8_t> padding_mask(Random& random, int64_t B, int64_t T) {
   return padded;
 }
 
-/// max |got - want| / max |want| (the plain difference where want is all 0);
-/// infinity where got holds anything that is not finite.
+/// max |got - want| / max |want|, where the divisor is at least `floor`: the
+/// gradients of a softmax over one key are 0 but for rounding, and are measured
+/// against the size of their summands. Infinity where anything is not finite.
 template <class T>
-double relative_error(const T* got, const double* want, int64_t n) {
-  double difference = 0, scale = 0;
+double relative_error(const T* got, const double* want, int64_t n,
+                      double floor = 0) {
+  double difference = 0, scale = floor;
   for (int64_t i = 0; i < n; ++i) {
     const double x = static_cast<double>(got[i]);
-    if (!std::isfinite(x)) return std::numeric_limits<double>::infinity();
+    if (!std::isfinite(x) || !std::isfinite(want[i])) {
+      return std::numeric_limits<double>::infinity();
+    }
     difference = std::max(difference, std::abs(x - want[i]));
     scale = std::max(scale, std::abs(want[i]));
   }
@@ -236,12 +240,12 @@ double relative_error(const T* got, const double* want, int64_t n) {
 
 template <class T>
 double relative_error(const std::vector<T>& got,
-                      const std::vector<double>& want) {
+                      const std::vector<double>& want, double floor = 0) {
   if (got.size() != want.size()) {
     return std::numeric_limits<double>::infinity();
   }
   return relative_error(got.data(), want.data(),
-                        static_cast<int64_t>(want.size()));
+                        static_cast<int64_t>(want.size()), floor);
 }
 
 }  // namespace aft::testing

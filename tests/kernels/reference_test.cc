@@ -1,0 +1,373 @@
+// The oracle against itself and against the paper: worked examples, direct sums
+// in long double, the identities between the variants, step = forward.
+#include "aft/kernels/reference.h"
+
+#include <gtest/gtest.h>
+
+#include <cfloat>
+#include <cmath>
+#include <vector>
+
+#include "tests/cases.h"
+#include "tests/kernels/problem.h"
+
+namespace aft::reference {
+namespace {
+
+// Eq. 2 to the letter in long double, where exp(+-11000) is within range and no
+// maximum need be subtracted; the gradients by the quotient rule on num and
+// den.
+Problem direct(const Problem& p, const Bias& bias) {
+  using Real = long double;
+  const Shape& s = p.shape;
+  Problem out = p;
+  std::vector<Real> dk(p.k.size()), dv(p.v.size()), dw(s.Tq * s.Tk), e(s.Tk);
+  for (int64_t i = 0; i < s.B * s.Tq * s.D; ++i) {
+    const int64_t c = i % s.D, t = i / s.D % s.Tq, b = i / s.D / s.Tq;
+    const int64_t h = c / (s.D / s.H);
+    Real num = 0, den = 0;
+    for (int64_t j = 0; j < s.Tk; ++j) {
+      const int64_t row = b * s.Tk + j;
+      const bool absent = !p.padded.empty() && p.padded[row] != 0;
+      const Real x = Real(p.k[row * s.H + h]) + Real(bias(t, j, h));
+      e[j] = absent || (s.causal && j > t) ? 0 : std::exp(x);
+      num += e[j] * p.v[row * s.D + c];
+      den += e[j];
+    }
+    const Real r = den == 0 ? 0 : num / den;
+    const Real gate = p.q.empty() ? 1 : 1 / (1 + std::exp(-Real(p.q[i])));
+    out.y[i] = static_cast<double>(gate * r);
+    if (!p.q.empty()) {
+      out.dq[i] = static_cast<double>(p.dy[i] * r * gate * (1 - gate));
+    }
+    if (den == 0) continue;
+    const Real dnum = p.dy[i] * gate / den, dden = -dnum * r;
+    for (int64_t j = 0; j < s.Tk; ++j) {
+      const int64_t row = b * s.Tk + j;
+      const Real g = e[j] * (p.v[row * s.D + c] * dnum + dden);
+      dv[row * s.D + c] += e[j] * dnum;
+      dk[row * s.H + h] += g;
+      dw[t * s.Tk + j] += g;
+    }
+  }
+  out.dk.assign(dk.begin(), dk.end());
+  out.dv.assign(dv.begin(), dv.end());
+  out.dw.assign(dw.begin(), dw.end());
+  return out;
+}
+
+constexpr bool kWideLongDouble = LDBL_MAX_EXP >= 16384;
+
+TEST(Reference, WorkedExample) {
+  // exp(k) = 1, 3, 6 and v = 4, 8, 2; q = 0 halves.
+  const Numbers q(3, 0.0), v = {4, 8, 2};
+  const Numbers k = {0, std::log(3.0), std::log(6.0)};
+  Numbers y(3);
+  forward({1, 3, 3, 1, 1}, {q.data(), k.data(), v.data()}, simple_bias(),
+          y.data());
+  for (double value : y) EXPECT_NEAR(value, 0.5 * 40 / 10, 1e-14);
+  forward({1, 3, 3, 1, 1, true}, {q.data(), k.data(), v.data()}, simple_bias(),
+          y.data());
+  EXPECT_NEAR(y[0], 0.5 * 4, 1e-14);
+  EXPECT_NEAR(y[1], 0.5 * (4 + 3 * 8) / (1 + 3), 1e-14);
+  EXPECT_NEAR(y[2], 0.5 * 40 / 10, 1e-14);
+  // exp(w) = 2 everywhere, of which window 1 reads the diagonal; no gate.
+  const Numbers w(9, std::log(2.0));
+  const Shape ungated = {1, 3, 3, 1, 1, false, Gate::kNone};
+  forward(ungated, {q.data(), k.data(), v.data()},
+          local_bias(w.data(), 3, 1, false), y.data());
+  EXPECT_NEAR(y[0], (2 * 4 + 3 * 8 + 6 * 2.0) / (2 + 3 + 6), 1e-14);
+  EXPECT_NEAR(y[1], (4 + 6 * 8 + 6 * 2.0) / (1 + 6 + 6), 1e-14);
+  EXPECT_NEAR(y[2], (4 + 3 * 8 + 12 * 2.0) / (1 + 3 + 12), 1e-14);
+  forward(ungated, {nullptr, k.data(), v.data()},
+          local_bias(w.data(), 3, 2, true), y.data());
+  EXPECT_NEAR(y[0], (4 + 3 * 8.0) / (1 + 3), 1e-14);
+}
+
+TEST(Reference, ConvTapsLieWhereTorchPutsThem) {
+  for (const ConvCase& c : testing::conv_cases()) {
+    SCOPED_TRACE(c);
+    const Grid grid = grid_of(c);
+    // Pad to three axes, walk over positions and taps, and ask for each pair.
+    std::vector<int64_t> size(3, 1), kernel(3, 1);
+    std::copy_backward(c.grid.begin(), c.grid.end(), size.end());
+    std::copy_backward(c.kernel.begin(), c.kernel.end(), kernel.end());
+    std::vector<int64_t> expected(c.T() * c.T(), -1);
+    for (int64_t t = 0; t < c.T(); ++t) {
+      for (int64_t tap = 0; tap < c.taps(); ++tap) {
+        const int64_t a[] = {tap / kernel[2] / kernel[1],
+                             tap / kernel[2] % kernel[1], tap % kernel[2]};
+        const int64_t at[] = {t / size[2] / size[1], t / size[2] % size[1],
+                              t % size[2]};
+        int64_t j = 0;
+        bool inside = true;
+        for (int axis = 0; axis < 3; ++axis) {
+          const int64_t left =
+              c.causal && axis == 2 ? kernel[axis] - 1 : (kernel[axis] - 1) / 2;
+          const int64_t x = at[axis] - left + a[axis];
+          inside = inside && x >= 0 && x < size[axis];
+          j = j * size[axis] + x;
+        }
+        if (inside) expected[t * c.T() + j] = tap;
+      }
+    }
+    for (int64_t t = 0; t < c.T(); ++t) {
+      for (int64_t j = 0; j < c.T(); ++j) {
+        ASSERT_EQ(conv_tap(grid, t, j), expected[t * c.T() + j])
+            << "t " << t << ", j " << j;
+      }
+    }
+  }
+}
+
+// w: dense, of the problem's own [Tq, Tk].
+std::vector<Bias> dense_biases(const Case& c, const Numbers& w) {
+  return {simple_bias(), full_bias(w.data(), c.Tk),
+          local_bias(w.data(), c.Tk, c.window, false),
+          local_bias(w.data(), c.Tk, c.window + 1, true)};
+}
+
+TEST(Reference, DirectSums) {
+  for (const Case& c : testing::cases()) {
+    for (const Mode& mode : testing::modes()) {
+      SCOPED_TRACE(::testing::Message() << c << ", " << mode);
+      Problem p(shape_of(c), mode, 1);
+      const Numbers w = Random(2).normals(c.Tq * c.Tk);
+      for (const Bias& bias : dense_biases(c, w)) {
+        p.run(bias);
+        expect_same(p, direct(p, bias), 1e-13);
+      }
+    }
+  }
+  for (const ConvCase& c : testing::conv_cases()) {
+    for (const Mode& mode : testing::modes()) {
+      if (!fits(c, mode)) continue;
+      SCOPED_TRACE(::testing::Message() << c << ", " << mode);
+      Problem p(shape_of(c), mode, 1);
+      const Numbers w = Random(2).normals(c.H * c.taps());
+      for (bool only : {false, true}) {
+        const Bias bias = conv_bias(w.data(), grid_of(c, only));
+        p.run(bias);
+        expect_same(p, direct(p, bias), 1e-13);
+      }
+    }
+  }
+}
+
+TEST(Reference, HugeKeysAndBiases) {
+  if (!kWideLongDouble) GTEST_SKIP() << "needs a long double of wide range";
+  size_t turn = 0;  // each height of spike in turn, then all together
+  for (const Case& c : testing::cases()) {
+    for (const Mode& mode : testing::modes()) {
+      SCOPED_TRACE(::testing::Message()
+                   << c << ", " << mode << ", turn " << turn);
+      Problem p(shape_of(c), mode, 3);
+      Random random(turn);
+      const Numbers w = testing::hostile_biases(random, c.Tq * c.Tk);
+      const int64_t keys = c.B * c.Tk * c.D;
+      const auto& heights = testing::spike_heights();
+      const size_t kind = turn++ % (heights.size() + 1);
+      p.k = kind < heights.size()
+                ? testing::spiked_keys(random, keys, heights[kind])
+                : testing::hostile_keys(random, keys);
+      for (const Bias& bias : dense_biases(c, w)) {
+        p.run(bias);
+        // k + w of about 1e4 is rounded to 1e-12, which exp makes relative.
+        expect_same(p, direct(p, bias), 1e-11);
+      }
+    }
+  }
+}
+
+TEST(Reference, LocalMeetsFullAndSimple) {
+  for (const Case& c : testing::cases()) {
+    for (const Mode& mode : testing::modes()) {
+      SCOPED_TRACE(::testing::Message() << c << ", " << mode);
+      Problem full(shape_of(c), mode, 10), local = full;
+      const Numbers w = Random(11).normals(c.Tq * c.Tk);
+      const int64_t all = std::max(c.Tq, c.Tk);
+      full.run(full_bias(w.data(), c.Tk));
+      for (bool window_only : {false, true}) {
+        local.run(local_bias(w.data(), c.Tk, all, window_only));
+        expect_same(local, full, 0);
+      }
+      Problem simple = full;
+      simple.run(simple_bias());
+      local.run(local_bias(w.data(), c.Tk, 0, false));
+      expect_same(local, simple, 0);
+      // One less than all of T differs, and so does window 1 from window 0.
+      if (c.Tq == c.Tk && c.Tk > 2 && !mode.padded) {
+        local.run(local_bias(w.data(), c.Tk, c.Tk - 1, false));
+        EXPECT_GT(relative_error(local.y, full.y), 1e-6);
+        local.run(local_bias(w.data(), c.Tk, 1, false));
+        EXPECT_GT(relative_error(local.y, simple.y), 1e-6);
+      }
+    }
+  }
+}
+
+TEST(Reference, ConvMeetsSimpleAndToeplitzLocal) {
+  for (const ConvCase& c : testing::conv_cases()) {
+    for (const Mode& mode : testing::modes()) {
+      if (!fits(c, mode)) continue;
+      SCOPED_TRACE(::testing::Message() << c << ", " << mode);
+      Problem conv(shape_of(c), mode, 12), simple = conv;
+      const Numbers zeros(c.H * c.taps(), 0.0);
+      conv.run(conv_bias(zeros.data(), grid_of(c)));
+      simple.run(simple_bias());
+      expect_same(conv, simple, 0);
+
+      if (c.grid.size() != 1) continue;
+      // One head as seen by all channels = local with the key repeated D times.
+      const int64_t T = c.T(), s = c.taps(), left = c.causal ? s - 1 : s / 2;
+      Problem one({c.B, T, T, c.D, 1}, mode, 13);
+      Problem local({c.B, T, T, c.D, c.D}, mode, 13);
+      local.q = one.q, local.v = one.v, local.dy = one.dy;
+      local.padded = one.padded;
+      for (size_t i = 0; i < local.k.size(); ++i) local.k[i] = one.k[i / c.D];
+      const Numbers w = Random(14).normals(s);
+      Numbers toeplitz(T * T, NAN);  // what is outside of the band is not read
+      for (int64_t t = 0; t < T; ++t) {
+        for (int64_t a = 0; a < s; ++a) {
+          const int64_t j = t - left + a;
+          if (j >= 0 && j < T) toeplitz[t * T + j] = w[a];
+        }
+      }
+      for (bool only : {false, true}) {
+        one.run(conv_bias(w.data(), grid_of(c, only)));
+        local.run(local_bias(toeplitz.data(), T, left + 1, only));
+        Numbers dk(one.k.size(), 0.0);
+        for (size_t i = 0; i < local.k.size(); ++i) dk[i / c.D] += local.dk[i];
+        local.dk = dk;
+        expect_same(one, local, 1e-13);
+      }
+    }
+  }
+}
+
+// Runs all rows of a problem through streams, position by position.
+Numbers stream(const Problem& p, int64_t window, bool only, const Bias& bias) {
+  const Shape& s = p.shape;
+  Numbers y(s.B * s.Tq * s.D, NAN);
+  for (int64_t b = 0; b < s.B; ++b) {
+    Stream one(s.D, s.H, window, only);
+    for (int64_t t = 0; t < s.Tq; ++t) {
+      const int64_t at = b * s.Tq + t;
+      one.step(
+          p.q.empty() ? nullptr : &p.q[at * s.D], &p.k[at * s.H],
+          &p.v[at * s.D], [&](int64_t j, int64_t h) { return bias(t, j, h); },
+          &y[at * s.D]);
+    }
+  }
+  return y;
+}
+
+TEST(Reference, StepIsForward) {
+  for (const Case& c : testing::cases()) {
+    for (const Mode& mode : testing::modes()) {
+      if (c.Tq != c.Tk || !mode.causal || mode.padded) continue;
+      for (bool hostile : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << c << ", " << mode);
+        Problem p(shape_of(c), mode, 15);
+        Random random(16);
+        Numbers w = random.normals(c.Tq * c.Tk);
+        if (hostile) {
+          p.k = testing::hostile_keys(random, c.B * c.Tk * c.D);
+          w = testing::hostile_biases(random, c.Tq * c.Tk);
+        }
+        const auto biases = dense_biases(c, w);
+        const int64_t windows[] = {0, -1, c.window, c.window + 1};
+        for (int kind = 0; kind < 4; ++kind) {
+          p.run(biases[kind]);
+          EXPECT_LE(relative_error(
+                        stream(p, windows[kind], kind == 3, biases[kind]), p.y),
+                    hostile ? 1e-11 : 1e-14)
+              << "kind " << kind;
+        }
+      }
+    }
+  }
+  for (const ConvCase& c : testing::conv_cases()) {
+    if (!c.causal) continue;
+    for (bool only : {false, true}) {
+      SCOPED_TRACE(c);
+      Problem p(shape_of(c), {"causal", true, false, true}, 17);
+      const Numbers w = Random(18).normals(c.H * c.taps());
+      const Bias bias = conv_bias(w.data(), grid_of(c, only));
+      p.run(bias);
+      EXPECT_LE(relative_error(stream(p, c.taps(), only, bias), p.y), 1e-14);
+    }
+  }
+}
+
+TEST(Reference, PaddedKeysAreAbsent) {
+  // Row 0 has the first 5 keys, row 1 none at all; what is padded is not read.
+  for (bool causal : {false, true}) {
+    Problem p({2, 7, 7, 4, 2}, {"", causal, false, true}, 19), row = p;
+    p.padded = {0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    for (size_t j = 0; j < p.padded.size(); ++j) {
+      for (size_t c = 0; c < 4 && p.padded[j] != 0; ++c) p.v[j * 4 + c] = NAN;
+      for (size_t h = 0; h < 2 && p.padded[j] != 0; ++h) p.k[j * 2 + h] = NAN;
+    }
+    p.run(simple_bias());
+    row.shape.B = 1;
+    row.shape.Tk = 5;
+    row.run(simple_bias());
+    for (int64_t i = 0; i < 2 * 7 * 4; ++i) {
+      EXPECT_EQ(p.y[i], i < 7 * 4 ? row.y[i] : 0.0);
+      EXPECT_EQ(p.dq[i], i < 7 * 4 ? row.dq[i] : 0.0);
+      EXPECT_EQ(p.dv[i], i < 5 * 4 ? row.dv[i] : 0.0);
+    }
+    for (int64_t i = 0; i < 2 * 7 * 2; ++i) {
+      EXPECT_EQ(p.dk[i], i < 5 * 2 ? row.dk[i] : 0.0);
+    }
+    EXPECT_GT(std::abs(p.y[0]), 0.0);
+  }
+}
+
+TEST(Reference, RowsWithoutAKeyInTheWindow) {
+  // Of 13 queries over 7 keys with window 2, those from t = 8 on see nothing.
+  Problem p({1, 13, 7, 3, 3}, {"", false, false, true}, 20);
+  const Numbers w = Random(21).normals(13 * 7);
+  p.run(local_bias(w.data(), 7, 2, true));
+  for (int64_t i = 0; i < 13 * 3; ++i) {
+    EXPECT_EQ(p.y[i] == 0.0, i >= 8 * 3) << i;
+    EXPECT_EQ(p.dq[i] == 0.0, i >= 8 * 3) << i;
+  }
+  Stream forgetful(1, 1, 0, true);  // a window of nothing: no key ever
+  const double one = 1;
+  double y = NAN;
+  forgetful.step(
+      &one, &one, &one, [](int64_t, int64_t) { return 0.0; }, &y);
+  EXPECT_EQ(y, 0.0);
+}
+
+TEST(Reference, CausalToTheLastBit) {
+  Problem p({1, 13, 13, 5, 5}, {"", true, false, true}, 22), changed = p;
+  for (size_t i = 9 * 5; i < 13 * 5; ++i) changed.k[i] = 1e4, changed.v[i] = -7;
+  const Numbers w = Random(23).normals(13 * 13);
+  p.run(full_bias(w.data(), 13));
+  changed.run(full_bias(w.data(), 13));
+  for (size_t i = 0; i < p.y.size(); ++i) {
+    EXPECT_EQ(p.y[i] == changed.y[i], i < 9 * 5) << i;
+  }
+}
+
+TEST(Reference, RefusesNonsense) {
+  const double x[4] = {};
+  double y[4];
+  EXPECT_THROW(forward({1, 1, 1, 4, 3}, {x, x, x}, simple_bias(), y),
+               std::invalid_argument);
+  EXPECT_THROW(Stream(4, 3, 0), std::invalid_argument);
+  EXPECT_THROW(local_bias(x, 2, -1, false), std::invalid_argument);
+  EXPECT_THROW(local_bias(x, 2, 0, true), std::invalid_argument);
+  EXPECT_THROW(conv_bias(x, {{4}, {2}}), std::invalid_argument);
+  EXPECT_THROW(conv_bias(x, {{4, 4}, {3}}), std::invalid_argument);
+  EXPECT_THROW(conv_bias(x, {{2, 2}, {1, 1}, true}), std::invalid_argument);
+  EXPECT_THROW(conv_bias(x, {{2, 2, 2, 2}, {1, 1, 1, 1}}),
+               std::invalid_argument);
+  EXPECT_NO_THROW(conv_bias(x, {{4}, {2}, true}));
+}
+
+}  // namespace
+}  // namespace aft::reference
