@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -71,11 +72,10 @@ class SafeTensors {
   /// the reference implementation), 64 dimensions a tensor.
   static SafeTensors open(const std::string& path);
 
-  SafeTensors(SafeTensors&& other) noexcept;
-  SafeTensors& operator=(SafeTensors&& other) noexcept;
+  SafeTensors(SafeTensors&&) = default;
+  SafeTensors& operator=(SafeTensors&&) = default;
   SafeTensors(const SafeTensors&) = delete;
   SafeTensors& operator=(const SafeTensors&) = delete;
-  ~SafeTensors();
 
   /// All tensors, in the order of their data in the file.
   const std::vector<TensorView>& tensors() const { return tensors_; }
@@ -94,11 +94,9 @@ class SafeTensors {
 
  private:
   SafeTensors() = default;
-  void close() noexcept;
 
   std::string path_;
-  void* map_ = nullptr;
-  size_t map_bytes_ = 0;
+  std::shared_ptr<const void> map_;  // never shared: for its own deleter
   std::vector<TensorView> tensors_;
   std::vector<size_t> by_name_;  // indices into tensors_, sorted by name
   std::map<std::string, std::string> metadata_;

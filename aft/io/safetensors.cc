@@ -1,0 +1,358 @@
+// The safetensors reader and writer. Reading: map the file, parse the header,
+// prove that the tensors tile the data exactly. Writing: build the header, fill
+// a temporary file, rename it into place.
+#include "aft/io/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "aft/io/safetensors-inl.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "safetensors data is little-endian and used in place: no big-endian host"
+#endif
+
+namespace aft::io {
+
+using namespace internal;
+
+namespace {
+
+static_assert(sizeof(size_t) == 8, "offsets in the file are 64 bits");
+
+class Fd {
+ public:
+  explicit Fd(int fd) : fd_(fd) {}
+  ~Fd() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+// Sorts entries by their place and proves that they tile data_bytes exactly.
+void check_layout(const std::string& path, std::vector<Entry>& entries,
+                  uint64_t data_bytes) {
+  const auto name_less = [](const Entry& a, const Entry& b) {
+    return a.name < b.name;
+  };
+  std::sort(entries.begin(), entries.end(), name_less);
+  const auto twice = std::adjacent_find(
+      entries.begin(), entries.end(),
+      [](const Entry& a, const Entry& b) { return a.name == b.name; });
+  if (twice != entries.end()) {
+    fail(path, tensor_text(twice->name) + "name must be unique, got it twice");
+  }
+  for (const Entry& e : entries) {
+    const uint64_t begin = e.offsets[0], end = e.offsets[1];
+    if (begin > end) {
+      fail(path, tensor_text(e.name) + "data_offsets must be [begin, end] " +
+                     "with begin <= end, got " + list(e.offsets));
+    }
+    if (end > data_bytes) {
+      fail(path, tensor_text(e.name) + "data_offsets " + list(e.offsets) +
+                     " must lie in the data, got " +
+                     std::to_string(data_bytes) +
+                     " bytes of data (file cut short?)");
+    }
+    const size_t bytes = checked_bytes(path, e.name, e.dtype, e.shape);
+    if (end - begin != bytes) {
+      fail(path, tensor_text(e.name) + info(e.dtype).name + " of shape " +
+                     list(e.shape) + " must take " + std::to_string(bytes) +
+                     " bytes, got " + std::to_string(end - begin) +
+                     " in data_offsets " + list(e.offsets));
+    }
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.offsets, a.name) < std::tie(b.offsets, b.name);
+  });
+  uint64_t filled = 0;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const Entry& e = entries[i];
+    if (e.offsets[0] != filled) {
+      fail(path, tensor_text(e.name) + "data must begin at offset " +
+                     std::to_string(filled) + ", where " +
+                     (i ? "tensor " + quote(entries[i - 1].name) + " ends"
+                        : "the data begins") +
+                     ", got " + std::to_string(e.offsets[0]) +
+                     (e.offsets[0] < filled ? " (overlap)" : " (gap)"));
+    }
+    filled = e.offsets[1];
+  }
+  if (filled != data_bytes) {
+    fail(path, "data must end with the last tensor at offset " +
+                   std::to_string(filled) + ", got " +
+                   std::to_string(data_bytes) + " bytes of data");
+  }
+}
+
+// Levenshtein, one row.
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t change = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
+    }
+  }
+  return row[b.size()];
+}
+
+// A file beside the target; removed at the end unless it was renamed.
+struct TempFile {
+  int dir;
+  std::string name;
+  bool renamed = false;
+  ~TempFile() {
+    if (!renamed) ::unlinkat(dir, name.c_str(), 0);
+  }
+};
+
+void write_all(int fd, const std::string& path, const void* data,
+               size_t bytes) {
+  constexpr size_t kChunk = size_t{1} << 30;  // Linux writes below 2 GB a call
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::write(fd, at, std::min(bytes, kChunk));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail_errno(path, "cannot write", n < 0 ? errno : EIO);
+    at += n;
+    bytes -= static_cast<size_t>(n);
+  }
+}
+
+std::string json_string(const std::string& path, const std::string& text) {
+  try {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
+    fail(path, "names and metadata must be UTF-8, got " + quote(text));
+  }
+}
+
+// Length prefix, JSON and padding for tensors in file order.
+std::string make_header(const std::string& path,
+                        const std::vector<const TensorView*>& tensors,
+                        const std::map<std::string, std::string>& metadata) {
+  std::string out(kPrefixBytes, '\0');
+  out += '{';
+  if (!metadata.empty()) {
+    out += std::string("\"") + kMetadataKey + "\":{";
+    for (const auto& [key, value] : metadata) {
+      out += json_string(path, key) + ':' + json_string(path, value) + ',';
+    }
+    out.back() = '}';
+    out += ',';
+  }
+  size_t offset = 0;
+  for (const TensorView* t : tensors) {
+    out += json_string(path, t->name) + ":{\"dtype\":\"" + info(t->dtype).name +
+           "\",\"shape\":[";
+    for (const int64_t size : t->shape) out += std::to_string(size) + ',';
+    if (!t->shape.empty()) out.pop_back();
+    out += "],\"data_offsets\":[" + std::to_string(offset) + ',';
+    offset += t->bytes;
+    out += std::to_string(offset) + "]},";
+  }
+  if (out.back() == ',') out.pop_back();
+  out += '}';
+  out.append((8 - out.size() % 8) % 8, ' ');
+  const uint64_t length = out.size() - kPrefixBytes;
+  if (length > kMaxHeaderBytes) {
+    fail(path, "header must be at most " + std::to_string(kMaxHeaderBytes) +
+                   " bytes, got " + std::to_string(length));
+  }
+  std::memcpy(out.data(), &length, sizeof(length));
+  return out;
+}
+
+}  // namespace
+
+size_t dtype_size(DType dtype) { return info(dtype).size; }
+
+const char* dtype_name(DType dtype) { return info(dtype).name; }
+
+SafeTensors SafeTensors::open(const std::string& path) {
+  // O_NONBLOCK: a FIFO must be refused below, not waited for here.
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (fd.get() < 0) fail_errno(path, "cannot open", errno);
+  struct stat st;
+  if (::fstat(fd.get(), &st) != 0) fail_errno(path, "cannot stat", errno);
+  if (!S_ISREG(st.st_mode)) fail(path, "must be a regular file");
+  const auto bytes = static_cast<size_t>(st.st_size);
+  if (bytes < kPrefixBytes) {
+    fail(path, "file must have at least 8 bytes, got " + std::to_string(bytes));
+  }
+
+  SafeTensors out;
+  out.path_ = path;
+  void* map = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (map == MAP_FAILED) fail_errno(path, "cannot map", errno);
+  out.map_ = std::shared_ptr<const void>(
+      map, [bytes](const void* p) { ::munmap(const_cast<void*>(p), bytes); });
+
+  uint64_t length = 0;
+  std::memcpy(&length, map, sizeof(length));
+  if (length > kMaxHeaderBytes) {
+    fail(path, "header must be at most " + std::to_string(kMaxHeaderBytes) +
+                   " bytes, got length " + std::to_string(length) +
+                   " (not a safetensors file?)");
+  }
+  if (length > bytes - kPrefixBytes) {
+    fail(path, "header of " + std::to_string(length) +
+                   " bytes must fit in the file, got " +
+                   std::to_string(bytes - kPrefixBytes) +
+                   " bytes after the length (file cut short?)");
+  }
+  const char* header = static_cast<const char*>(map) + kPrefixBytes;
+  const char* data = header + length;
+  if (length == 0 || *header != '{') {
+    fail(path, "header must begin with '{', got " +
+                   (length ? quote(std::string(1, *header)) : "no header"));
+  }
+  if (std::memchr(header, 0, length)) {  // would end the parse as if at the end
+    fail(path, "header must be JSON, got a zero byte in it");
+  }
+  HeaderParser parser(path);
+  nlohmann::json::sax_parse(header, data, &parser);
+
+  std::vector<Entry>& entries = parser.entries;
+  check_layout(path, entries, bytes - kPrefixBytes - length);
+  out.metadata_ = std::move(parser.metadata);
+  out.tensors_.reserve(entries.size());
+  for (Entry& e : entries) {
+    out.tensors_.push_back(TensorView{std::move(e.name), e.dtype,
+                                      std::move(e.shape), data + e.offsets[0],
+                                      e.offsets[1] - e.offsets[0]});
+    out.by_name_.push_back(out.by_name_.size());
+  }
+  const auto& tensors = out.tensors_;
+  std::sort(out.by_name_.begin(), out.by_name_.end(), [&](size_t a, size_t b) {
+    return tensors[a].name < tensors[b].name;
+  });
+  return out;
+}
+
+const TensorView* SafeTensors::find(const std::string& name) const {
+  const auto it = std::lower_bound(
+      by_name_.begin(), by_name_.end(), name,
+      [this](size_t i, const std::string& n) { return tensors_[i].name < n; });
+  if (it == by_name_.end() || tensors_[*it].name != name) return nullptr;
+  return &tensors_[*it];
+}
+
+const TensorView& SafeTensors::at(const std::string& name) const {
+  if (const TensorView* found = find(name)) return *found;
+  // A hint, so bounded: the longest names and the largest files do without.
+  constexpr size_t kMaxName = 256, kMaxNames = 4096;
+  const TensorView* nearest = nullptr;
+  size_t least = kMaxName + 1;
+  for (size_t i = 0; i < std::min(tensors_.size(), kMaxNames); ++i) {
+    const std::string& other = tensors_[i].name;
+    if (std::max(name.size(), other.size()) > kMaxName) continue;
+    const size_t distance = edit_distance(name, other);
+    if (distance < least) {
+      least = distance;
+      nearest = &tensors_[i];
+    }
+  }
+  fail(path_, "must hold tensor " + quote(name) + ", got " +
+                  std::to_string(tensors_.size()) + " others" +
+                  (nearest ? ", nearest " + quote(nearest->name) : ""));
+}
+
+void save_safetensors(const std::string& path,
+                      const std::vector<TensorView>& tensors,
+                      const std::map<std::string, std::string>& metadata) {
+  std::vector<const TensorView*> order;
+  for (const TensorView& t : tensors) {
+    const size_t bytes = checked_bytes(path, t.name, t.dtype, t.shape);
+    if (t.name == kMetadataKey) {
+      fail(path, tensor_text(t.name) + "name is reserved for the metadata");
+    }
+    if (t.bytes != bytes || (bytes > 0 && !t.data)) {
+      fail(path, tensor_text(t.name) + dtype_name(t.dtype) + " of shape " +
+                     list(t.shape) + " must take " + std::to_string(bytes) +
+                     " bytes, got " + std::to_string(t.bytes) +
+                     (t.data ? "" : " at null"));
+    }
+    order.push_back(&t);
+  }
+  std::sort(order.begin(), order.end(),
+            [](auto* a, auto* b) { return a->name < b->name; });
+  const auto twice =
+      std::adjacent_find(order.begin(), order.end(),
+                         [](auto* a, auto* b) { return a->name == b->name; });
+  if (twice != order.end()) {
+    fail(path,
+         tensor_text((*twice)->name) + "name must be unique, got it twice");
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](auto* a, auto* b) { return a->dtype > b->dtype; });
+  const std::string header = make_header(path, order, metadata);
+
+  struct stat old;
+  const bool replace = ::stat(path.c_str(), &old) == 0;
+  if (!replace && errno != ENOENT) fail_errno(path, "cannot write", errno);
+  if (replace && !S_ISREG(old.st_mode)) {
+    fail(path, "cannot write: must be a regular file or none yet");
+  }
+  const size_t slash = path.rfind('/');
+  const std::string base = path.substr(slash + 1);  // npos + 1 is 0
+  const std::string dir_path =
+      slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const Fd dir(::open(dir_path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (dir.get() < 0) {
+    fail_errno(path, "cannot open its directory '" + dir_path + "'", errno);
+  }
+
+  static std::atomic<uint64_t> counter{0};
+  const std::string stem = ".safetensors-" + std::to_string(::getpid()) + "-";
+  std::string name;
+  int opened = -1;
+  do {  // not mkstemp: open lets the umask decide the mode of a new file
+    name = stem + std::to_string(counter++);
+    opened = ::openat(dir.get(), name.c_str(),
+                      O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (opened < 0 && (errno == EEXIST || errno == EINTR));
+  if (opened < 0) fail_errno(path, "cannot create a file beside it", errno);
+  TempFile temp{dir.get(), name};
+  Fd fd(opened);
+  if (replace && ::fchmod(fd.get(), old.st_mode & 0777) != 0) {
+    fail_errno(path, "cannot set the mode", errno);
+  }
+  write_all(fd.get(), path, header.data(), header.size());
+  for (const TensorView* t : order) {
+    write_all(fd.get(), path, t->data, t->bytes);
+  }
+  if (::fsync(fd.get()) != 0) fail_errno(path, "cannot sync", errno);
+  if (::close(fd.release()) != 0 && errno != EINTR) {
+    fail_errno(path, "cannot close", errno);
+  }
+  if (::renameat(dir.get(), name.c_str(), dir.get(), base.c_str()) != 0) {
+    fail_errno(path, "cannot rename into place", errno);
+  }
+  temp.renamed = true;
+  // EINVAL: a file system that has no such sync.
+  if (::fsync(dir.get()) != 0 && errno != EINVAL) {
+    fail_errno(path, "written, but cannot sync its directory", errno);
+  }
+}
+
+}  // namespace aft::io

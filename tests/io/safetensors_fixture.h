@@ -1,0 +1,139 @@
+// What the tests of safetensors share: files made by hand in a directory of
+// their own, and the errors that reading or writing them gives.
+#pragma once
+
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "aft/io/safetensors.h"
+
+namespace aft::io {
+
+inline std::string length_prefix(uint64_t length) {
+  std::string out(8, '\0');
+  for (int i = 0; i < 8; ++i) out[i] = static_cast<char>(length >> (8 * i));
+  return out;
+}
+
+inline std::string file_of(const std::string& header, size_t data_bytes) {
+  return length_prefix(header.size()) + header + std::string(data_bytes, '\1');
+}
+
+inline std::string entry(const std::string& name, const std::string& dtype,
+                         const std::string& shape, const std::string& offsets) {
+  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
+         ",\"data_offsets\":" + offsets + "}";
+}
+
+// Runs body in a child, for limits that must not touch this process. Returns
+// the Error's text, or "no error".
+inline std::string error_in_child(const std::function<void()>& body) {
+  int ends[2];
+  if (pipe(ends) != 0) return "no pipe";
+  const pid_t pid = fork();
+  if (pid == 0) {
+    std::string text = "no error";
+    try {
+      body();
+    } catch (const Error& e) {
+      text = e.what();
+    } catch (const std::exception& e) {
+      text = std::string("not an aft::io::Error: ") + e.what();
+    }
+    const ssize_t n = write(ends[1], text.data(), text.size());
+    _exit(n == static_cast<ssize_t>(text.size()) ? 0 : 1);
+  }
+  close(ends[1]);
+  std::string text(4096, '\0');
+  const ssize_t n = read(ends[0], text.data(), text.size());
+  close(ends[0]);
+  int status = -1;
+  waitpid(pid, &status, 0);
+  if (n < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) return "crash";
+  text.resize(static_cast<size_t>(n));
+  return text;
+}
+
+class SafeTensorsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = testing::TempDir() + "safetensors_XXXXXX";
+    ASSERT_NE(mkdtemp(dir_.data()), nullptr);
+    path_ = dir_ + "/model.safetensors";
+  }
+
+  void TearDown() override {
+    chmod(dir_.c_str(), 0700);
+    for (const std::string& name : listing())
+      unlink((dir_ + "/" + name).c_str());
+    rmdir(dir_.c_str());
+  }
+
+  std::vector<std::string> listing() const {
+    std::vector<std::string> names;
+    DIR* d = opendir(dir_.c_str());
+    while (const dirent* e = d ? readdir(d) : nullptr) {
+      const std::string name = e->d_name;
+      if (name != "." && name != "..") names.push_back(name);
+    }
+    if (d) closedir(d);
+    return names;
+  }
+
+  void put(const std::string& bytes) const {
+    unlink(path_.c_str());  // ext4 flushes a file cut to 0 and written again
+    std::ofstream(path_, std::ios::binary) << bytes;
+  }
+
+  std::string get() const {
+    std::ifstream in(path_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  std::string error_of_open() const {
+    try {
+      SafeTensors::open(path_);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+
+  std::string error_of_save(const std::vector<TensorView>& tensors,
+                            const std::string& key = "k") const {
+    try {
+      save_safetensors(path_, tensors, {{key, "v"}});
+    } catch (const Error& e) {
+      EXPECT_TRUE(listing().empty()) << "a refused save left a file";
+      return e.what();
+    }
+    return "no error";
+  }
+
+  void expect_bad(const std::string& bytes, const std::string& expected) const {
+    put(bytes);
+    const std::string got = error_of_open();
+    EXPECT_EQ(got.find("safetensors '" + path_ + "': "), 0u) << got;
+    EXPECT_NE(got.find(expected), std::string::npos)
+        << "expected: " << expected << "\ngot:      " << got;
+  }
+
+  void expect_bad_header(const std::string& header, size_t data_bytes,
+                         const std::string& expected) const {
+    expect_bad(file_of(header, data_bytes), expected);
+  }
+
+  std::string dir_, path_;
+};
+
+}  // namespace aft::io
