@@ -1,0 +1,107 @@
+// What the kernels share, compiled once for each SIMD target: the exponential, the gate, and loads and stores of tiles
+// that may be narrower than a vector.
+#if defined(AFT_KERNELS_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef AFT_KERNELS_MATH_INL_H_
+#undef AFT_KERNELS_MATH_INL_H_
+#else
+#define AFT_KERNELS_MATH_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "aft/kernels/kernels.h"
+#include "hwy/contrib/math/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace aft {
+namespace kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class D>
+using TOf = hn::TFromD<D>;
+
+/// exp(x) = 2^n (1 + f + f^2 Q(f)), |f| <= ln2 / 2, with Q of degree 4 fitted for the smallest relative error (3e-9, far
+/// below rounding). 0 below -87, so no denormals; from 88 on it stays at exp(88), so no infinities.
+template <class D, HWY_IF_FLOAT(TOf<D>), hwy::EnableIf<sizeof(TOf<D>) == 4>* = nullptr>
+HWY_INLINE hn::Vec<D> ExpV(D d, hn::Vec<D> x) {
+  const hn::RebindToSigned<D> di;
+  const auto small = hn::Lt(x, hn::Set(d, -87.f));
+  x = hn::Min(hn::Max(x, hn::Set(d, -87.f)), hn::Set(d, 88.f));
+  const auto n = hn::NearestInt(hn::Mul(x, hn::Set(d, 1.44269504f)));
+  const auto nf = hn::ConvertTo(d, n);
+  auto f = hn::NegMulAdd(nf, hn::Set(d, 0.693359375f), x);  // ln2 in two parts: the first product is exact
+  f = hn::MulAdd(nf, hn::Set(d, 2.12194440e-4f), f);
+  auto p = hn::MulAdd(hn::Set(d, 0.001381454008f), f, hn::Set(d, 0.008368745108f));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.04166839079f));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.166665204f));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.4999999343f));
+  p = hn::MulAdd(p, f, hn::Set(d, 1.f));
+  p = hn::MulAdd(p, f, hn::Set(d, 1.f));
+  const auto scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(n)));
+  return hn::IfThenZeroElse(small, scaled);
+}
+
+template <class D, HWY_IF_FLOAT(TOf<D>), hwy::EnableIf<sizeof(TOf<D>) == 8>* = nullptr>
+HWY_INLINE hn::Vec<D> ExpV(D d, hn::Vec<D> x) {
+  const auto small = hn::Lt(x, hn::Set(d, -700.));
+  return hn::IfThenZeroElse(small, hn::Exp(d, hn::Min(hn::Max(x, hn::Set(d, -700.)), hn::Set(d, 700.))));
+}
+
+/// Vectors of at most kTile lanes, so that a tile is a whole number of them on every target.
+template <class T>
+using TileTag = hn::CappedTag<T, kTile>;
+
+/// A copy of a row that is narrower than a tile, padded with zeros, so that vectors may read all kTile lanes.
+template <class T>
+HWY_INLINE const T* Widen(const T* from, int lanes, T* buffer) {
+  if (lanes == kTile) return from;
+  for (int i = 0; i < kTile; ++i) buffer[i] = i < lanes ? from[i] : T(0);
+  return buffer;
+}
+
+/// Stores lanes [i, i + Lanes(d)) of a tile, as far as they exist.
+template <class D>
+HWY_INLINE void StoreTile(D d, hn::Vec<D> x, TOf<D>* to, size_t i, int lanes) {
+  const size_t N = hn::Lanes(d);
+  if (i + N <= static_cast<size_t>(lanes)) {
+    hn::StoreU(x, d, to + i);
+  } else if (i < static_cast<size_t>(lanes)) {
+    HWY_ALIGN TOf<D> buffer[kTile];
+    hn::Store(x, d, buffer);
+    memcpy(to + i, buffer, (static_cast<size_t>(lanes) - i) * sizeof(TOf<D>));
+  }
+}
+
+/// r / (1 + exp(-q)).
+template <class D>
+HWY_INLINE hn::Vec<D> Gated(D d, hn::Vec<D> r, hn::Vec<D> q) {
+  return hn::Div(r, hn::Add(hn::Set(d, TOf<D>(1)), ExpV(d, hn::Neg(q))));
+}
+
+/// dq = dy gate'(q) r and a = dy gate(q), with gate = 1 / (1 + E), gate' = gate E gate, E = exp(-q).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V GateGradient(D tag, V dy, V q, V r, V& dq) {
+  const auto one = hn::Set(tag, TOf<D>(1));
+  const auto e = ExpV(tag, hn::Neg(q));
+  const auto gate = hn::Div(one, hn::Add(one, e));
+  const auto a = hn::Mul(dy, gate);
+  dq = hn::Mul(hn::Mul(a, hn::Mul(e, gate)), r);
+  return a;
+}
+
+/// num / den, 0 where den is 0 (no key at all).
+template <class D>
+HWY_INLINE hn::Vec<D> Ratio(D d, hn::Vec<D> num, hn::Vec<D> den) {
+  return hn::IfThenZeroElse(hn::Eq(den, hn::Zero(d)), hn::Div(num, den));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace kernels
+}  // namespace aft
+HWY_AFTER_NAMESPACE();
+
+#endif

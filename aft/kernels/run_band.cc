@@ -1,0 +1,343 @@
+// AFT-full and AFT-local as a whole: pieces of w are made, packed and multiplied, block by block, so that no more than a
+// block of w exists; rows that the fast path may not take go through exact.h.
+#include <algorithm>
+
+#include "aft/kernels/exact.h"
+#include "aft/kernels/kernels.h"
+#include "aft/kernels/run-inl.h"
+#include "aft/kernels/run.h"
+
+namespace aft::kernels {
+namespace {
+
+constexpr int64_t kPackedSize = 1 << 18;  // numbers of packed w at a time: 1 MB in float, it stays in the cache
+constexpr int64_t kSub = 8 * kRows;       // rows of w that are made together
+
+template <class T>
+struct Layout {
+  Band band;
+  int64_t tiles, tasks, D;
+  bool before, after;
+
+  Layout(const Problem<T>& p, const BandBias<T>& bias) {
+    const bool everything = bias.window < 0 || bias.window >= std::max(p.Tq, p.Tk);
+    band = {p.Tq, p.Tk, everything ? -1 : bias.window, p.causal, bias.window_only};
+    D = p.D;
+    tiles = (D + kTile - 1) / kTile;
+    tasks = p.B * tiles;
+    before = !everything && !bias.window_only;
+    after = before && !p.causal;
+  }
+  int64_t batch(int64_t task) const { return task / tiles; }
+  int64_t channel(int64_t task) const { return task % tiles * kTile; }
+  int lanes(int64_t task) const { return static_cast<int>(std::min<int64_t>(kTile, D - channel(task))); }
+  int64_t row_offset(int64_t task) const { return batch(task) * band.rows * D + channel(task); }
+  int64_t key_offset(int64_t task) const { return batch(task) * band.keys * D + channel(task); }
+  Tile<T> tile(const Problem<T>& p, int64_t task) const {
+    return {p.q ? p.q + row_offset(task) : nullptr,
+            p.k + key_offset(task),
+            p.v + key_offset(task),
+            D,
+            lanes(task),
+            p.padded ? p.padded + batch(task) * band.keys : nullptr};
+  }
+  /// The most inner items that a block of kRows outer items (of n) looks at.
+  int64_t width(int64_t inner) const {
+    if (band.window < 0) return std::max<int64_t>(inner, 1);
+    return std::max<int64_t>(std::min(inner, (band.causal ? band.window : 2 * band.window - 1) + kRows - 1), 1);
+  }
+  ExactChannel<T> exact(const Problem<T>& p, int64_t task, int lane, LogSum* scratch) const {
+    const Tile<T> t = tile(p, task);
+    return {band, t.k + lane, D, t.v + lane, D, t.padded, scratch};
+  }
+};
+
+/// Calls f(t, w) with the biases of each flagged row of [t0, t1), w(j) for the keys of its window.
+template <class T, class F>
+void for_exact_rows(const Exec& exec, const Band& band, const BandBias<T>& bias, const uint8_t* flags, int64_t t0,
+                    int64_t t1, const F& f) {
+  Buffer<T> buffer;
+  for (int64_t s = t0; s < t1; s += kSub) {
+    const int64_t e = std::min(s + kSub, t1);
+    if (std::find(flags + s, flags + e, 1) == flags + e) continue;
+    const int64_t lo = band.key_begin(s), hi = std::max(lo, band.key_end(e)), ld = hi - lo;
+    buffer.grow(exec, std::max<int64_t>(ld * kSub, 1));
+    if (ld > 0) bias.rows(s, e, lo, hi, buffer.get(), ld);
+    for (int64_t t = s; t < e; ++t) {
+      if (!flags[t]) continue;
+      const T* row = buffer.get() + (t - s) * ld - lo;
+      f(t, [row](int64_t j) { return static_cast<double>(row[j]); });
+    }
+  }
+}
+
+/// Makes and packs w for blocks [b0, b1) of rows, kSub rows at a time.
+template <class T>
+void pack(const Exec& exec, const Band& band, const BandBias<T>& bias, int64_t b0, int64_t b1, int64_t width, T* packed,
+          uint8_t* unsafe) {
+  exec.parallel((b1 - b0 + kSub / kRows - 1) / (kSub / kRows), [&](int64_t begin, int64_t end) {
+    Buffer<T> raw;
+    for (int64_t b = b0 + begin * (kSub / kRows); b < std::min(b0 + end * (kSub / kRows), b1); b += kSub / kRows) {
+      const int64_t e = std::min(b + kSub / kRows, b1), t0 = b * kRows, t1 = std::min(e * kRows, band.rows);
+      const int64_t lo = band.key_begin(t0), hi = std::max(lo, band.key_end(t1)), ld = hi - lo;
+      raw.grow(exec, std::max<int64_t>(ld * kSub, 1));
+      if (ld > 0) bias.rows(t0, t1, lo, hi, raw.get(), ld);
+      band_pack_weights(band, b, e, raw.get(), ld, t0, lo, width, packed + (b - b0) * width * kRows, unsafe);
+    }
+  });
+}
+
+template <class T>
+void pack_transposed(const Exec& exec, const Band& band, const BandBias<T>& bias, int64_t b0, int64_t b1, int64_t width,
+                     T* packed) {
+  exec.parallel((b1 - b0 + kSub / kRows - 1) / (kSub / kRows), [&](int64_t begin, int64_t end) {
+    Buffer<T> raw;
+    for (int64_t b = b0 + begin * (kSub / kRows); b < std::min(b0 + end * (kSub / kRows), b1); b += kSub / kRows) {
+      const int64_t e = std::min(b + kSub / kRows, b1), j0 = b * kRows, j1 = std::min(e * kRows, band.keys);
+      const int64_t lo = band.row_begin(j0), hi = std::max(lo, band.row_end(j1)), ld = hi - lo;
+      raw.grow(exec, std::max<int64_t>(ld * kSub, 1));
+      if (ld > 0) bias.keys(lo, hi, j0, j1, raw.get(), ld);
+      band_pack_weights_transposed(band, b, e, raw.get(), ld, lo, j0, width, packed + (b - b0) * width * kRows);
+    }
+  });
+}
+
+int64_t chunk_blocks(int64_t width, int64_t n_blocks) {
+  const int64_t sub = kSub / kRows, n = std::max<int64_t>(kPackedSize / (width * kRows) / sub * sub, sub);
+  return std::min(n, std::max<int64_t>(n_blocks, 1));
+}
+
+/// flags[t] = row t needs the exact path; true if any does.
+bool set_flags(int64_t rows, const uint8_t* unsafe, int64_t safe_rows, uint8_t* flags) {
+  bool any = false;
+  for (int64_t t = 0; t < rows; ++t) any |= flags[t] = (unsafe[t] || t >= safe_rows);
+  return any;
+}
+
+}  // namespace
+
+template <class T>
+void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias, T* y, const Saved<T>& saved) {
+  const Layout<T> l(p, bias);
+  const Band& band = l.band;
+  const int64_t n_blocks = blocks(band.rows), width = l.width(band.keys), chunk = chunk_blocks(width, n_blocks);
+  const bool once = chunk >= n_blocks;  // then panels need not outlive their task
+  const int64_t panel_size = band.keys * kPanel, side_size = n_blocks * kPanel;
+  const int64_t task_size = panel_size + (l.before ? side_size : 0) + (l.after ? side_size : 0);
+
+  Buffer<T> packed(exec, chunk * width * kRows), panels;
+  if (!once) panels.grow(exec, l.tasks * task_size);
+  std::vector<int64_t> safe_rows(once ? 0 : l.tasks);
+  std::vector<uint8_t> unsafe_here(saved.unsafe ? 0 : band.rows);
+  uint8_t* unsafe = saved.unsafe ? saved.unsafe : unsafe_here.data();
+
+  for (int64_t b0 = 0; b0 < n_blocks; b0 += chunk) {
+    const int64_t b1 = std::min(b0 + chunk, n_blocks);
+    const int64_t t0 = b0 * kRows, t1 = std::min(b1 * kRows, band.rows);
+    pack(exec, band, bias, b0, b1, width, packed.get(), unsafe);
+    const bool unsafe_chunk = std::find(unsafe + t0, unsafe + t1, 1) != unsafe + t1;
+    exec.parallel(l.tasks, [&](int64_t begin, int64_t end) {
+      Buffer<T> own;
+      if (once) own.grow(exec, task_size);
+      std::vector<uint8_t> flags(band.rows);
+      for (int64_t task = begin; task < end; ++task) {
+        T* panel = once ? own.get() : panels.get() + task * task_size;
+        T* before = l.before ? panel + panel_size : nullptr;
+        T* after = l.after ? panel + panel_size + side_size : nullptr;
+        const Tile<T> tile = l.tile(p, task);
+        int64_t safe = 0;
+        if (b0 == 0) {
+          safe = band_pack_keys(band, tile, panel, before, after);
+          if (!once) safe_rows[task] = safe;
+        } else {
+          safe = safe_rows[task];
+        }
+        const bool exact = unsafe_chunk || safe < t1;
+        if (exact) set_flags(band.rows, unsafe, safe, flags.data());
+        const int64_t at = l.row_offset(task);
+        const BandOut<T> out{y + at, saved.r ? saved.r + at : nullptr, saved.den ? saved.den + at : nullptr,
+                             exact ? flags.data() : nullptr};
+        band_forward(band, b0, b1, tile, panel, before, after, packed.get(), width, out);
+        if (!exact) continue;
+        std::vector<LogSum> scratch(exact_scratch(band.keys));
+        for (int lane = 0; lane < tile.lanes; ++lane) {
+          const auto channel = l.exact(p, task, lane, scratch.data());
+          for_exact_rows(exec, band, bias, flags.data(), t0, t1, [&](int64_t t, const auto& w) {
+            const ExactRow row = channel.forward(t, w);
+            const int64_t i = t * l.D + lane;
+            out.y[i] = static_cast<T>(tile.q ? row.r * sigmoid(tile.q[i]) : row.r);
+            if (out.r) out.r[i] = static_cast<T>(row.r);
+            if (out.den) out.den[i] = T(1);
+          });
+        }
+      }
+    });
+  }
+}
+
+namespace {
+
+/// The backward pass, phase by phase.
+template <class T>
+class Backward {
+ public:
+  Backward(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias, const T* dy, const Saved<T>& saved,
+           const Gradients<T>& grad)
+      : exec_(exec), p_(p), bias_(bias), dy_(dy), saved_(saved), grad_(grad), l_(p, bias), band_(l_.band),
+        row_panel_(band_.rows * kPanel), key_panel_(band_.keys * kPanel), side_(blocks(band_.keys) * kPanel),
+        keys_(exec, l_.tasks * key_panel_), rows_(exec, l_.tasks * row_panel_),
+        flags_(exec, l_.tasks * band_.rows), shares_(l_.tasks) {
+    // Seen from a key: rows before its window exist where keys after a row's window do, and the other way round.
+    if (l_.after) befores_.grow(exec, l_.tasks * side_);
+    if (l_.before) afters_.grow(exec, l_.tasks * side_);
+  }
+
+  void run() {
+    pack_panels();
+    keys();
+    exec_.parallel(l_.tasks, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) exact(task);
+    });
+    if (bias_.take) biases();
+  }
+
+ private:
+  uint8_t* flags(int64_t task) const { return flags_.get() + task * band_.rows; }
+  T* before(int64_t task) const { return l_.after ? befores_.get() + task * side_ : nullptr; }
+  T* after(int64_t task) const { return l_.before ? afters_.get() + task * side_ : nullptr; }
+
+  /// Both panels of every task, dq, and which rows need the exact path.
+  void pack_panels() {
+    exec_.parallel(l_.tasks, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) {
+        const Tile<T> tile = l_.tile(p_, task);
+        T* none = nullptr;
+        const int64_t safe = band_pack_keys(band_, tile, keys_.get() + task * key_panel_, none, none);
+        set_flags(band_.rows, saved_.unsafe, safe, flags(task));
+        const int64_t at = l_.row_offset(task);
+        const BandGrad<T> g{dy_ + at, saved_.r + at, saved_.den + at, grad_.dq ? grad_.dq + at : nullptr, flags(task)};
+        band_pack_rows(band_, tile, g, rows_.get() + task * row_panel_, before(task), after(task));
+      }
+    });
+  }
+
+  /// dk and dv of the fast rows.
+  void keys() {
+    const int64_t n_blocks = blocks(band_.keys), width = l_.width(band_.rows), chunk = chunk_blocks(width, n_blocks);
+    Buffer<T> packed(exec_, chunk * width * kRows);
+    for (int64_t b0 = 0; b0 < n_blocks; b0 += chunk) {
+      const int64_t b1 = std::min(b0 + chunk, n_blocks);
+      pack_transposed(exec_, band_, bias_, b0, b1, width, packed.get());
+      exec_.parallel(l_.tasks, [&](int64_t begin, int64_t end) {
+        for (int64_t task = begin; task < end; ++task) {
+          const int64_t at = l_.key_offset(task);
+          band_backward(band_, b0, b1, l_.D, l_.lanes(task), keys_.get() + task * key_panel_,
+                        rows_.get() + task * row_panel_, before(task), after(task), packed.get(), width,
+                        grad_.dk + at, grad_.dv + at);
+        }
+      });
+    }
+  }
+
+  /// Adds what the exact rows of a task give to dk and dv, and writes their dq.
+  void exact(int64_t task) {
+    const uint8_t* f = flags(task);
+    if (std::find(f, f + band_.rows, 1) == f + band_.rows) return;
+    const Tile<T> tile = l_.tile(p_, task);
+    const int64_t at = l_.row_offset(task), key_at = l_.key_offset(task);
+    std::vector<LogSum> scratch(exact_scratch(band_.keys));
+    shares_[task].assign(kTile * band_.rows, ExactShare{0, 0, 0});
+    for (int lane = 0; lane < tile.lanes; ++lane) {
+      const auto channel = l_.exact(p_, task, lane, scratch.data());
+      ExactShare* shares = shares_[task].data() + lane * band_.rows;
+      T *dk = grad_.dk + key_at + lane, *dv = grad_.dv + key_at + lane;
+      for_exact_rows(exec_, band_, bias_, f, 0, band_.rows, [&](int64_t t, const auto& w) {
+        const ExactRow row = channel.forward(t, w);
+        const int64_t i = t * l_.D + lane;
+        const double g = dy_[at + i], gate = tile.q ? sigmoid(tile.q[i]) : 1;
+        if (tile.q) grad_.dq[at + i] = static_cast<T>(g * gate * sigmoid(-static_cast<double>(tile.q[i])) * row.r);
+        if (!row.any) return;
+        shares[t] = {g * gate, row.lse, row.r};
+        channel.backward_window(t, shares[t], w, dk, dv);
+      });
+      channel.backward_outside(shares, dk, dv);
+    }
+  }
+
+  /// dw in pieces of kSub rows: several at once, handed over in order.
+  void biases() {
+    const int64_t piece = kSub * (l_.width(band_.keys) + kSub), subs = (band_.rows + kSub - 1) / kSub;
+    const int64_t batch = std::min(subs, std::max<int64_t>(exec_.threads, (int64_t{1} << 20) / piece));
+    Buffer<T> dw(exec_, batch * piece);
+    for (int64_t s0 = 0; s0 < subs; s0 += batch) {
+      const int64_t s1 = std::min(s0 + batch, subs);
+      const auto each = [&](int64_t s, const auto& f) {
+        const int64_t t0 = s * kSub, t1 = std::min(t0 + kSub, band_.rows);
+        const int64_t lo = band_.key_begin(t0), hi = band_.key_end(t1);
+        if (lo < hi) f(t0, t1, lo, hi, dw.get() + (s - s0) * piece, hi - lo);
+      };
+      exec_.parallel(s1 - s0, [&](int64_t begin, int64_t end) {
+        Buffer<T> w(exec_, piece);
+        for (int64_t s = s0 + begin; s < s0 + end; ++s) {
+          each(s, [&](int64_t t0, int64_t t1, int64_t lo, int64_t hi, T* to, int64_t ld) {
+            bias_.rows(t0, t1, lo, hi, w.get(), ld);
+            band_dw(band_, t0, t1, lo, hi, l_.tasks, keys_.get(), key_panel_, rows_.get(), row_panel_, w.get(), to, ld);
+            exact_biases(t0, t1, lo, w.get(), to, ld);
+          });
+        }
+      });
+      for (int64_t s = s0; s < s1; ++s) each(s, bias_.take);
+    }
+  }
+
+  void exact_biases(int64_t t0, int64_t t1, int64_t j0, const T* w, T* dw, int64_t ld) {
+    for (int64_t task = 0; task < l_.tasks; ++task) {
+      if (shares_[task].empty()) continue;
+      const Tile<T> tile = l_.tile(p_, task);
+      for (int64_t t = t0; t < t1; ++t) {
+        if (!flags(task)[t]) continue;
+        for (int lane = 0; lane < tile.lanes; ++lane) {
+          const ExactShare s = shares_[task][lane * band_.rows + t];
+          if (s.a == 0) continue;
+          for (int64_t j = band_.key_begin(t); j < band_.key_end(t + 1); ++j) {
+            if (tile.padded && tile.padded[j]) continue;
+            const int64_t i = (t - t0) * ld + j - j0, x = j * l_.D + lane;
+            const double p = std::exp(static_cast<double>(tile.k[x]) + w[i] - s.lse);
+            dw[i] += static_cast<T>(s.a * p * (tile.v[x] - s.r));
+          }
+        }
+      }
+    }
+  }
+
+  const Exec& exec_;
+  const Problem<T>& p_;
+  const BandBias<T>& bias_;
+  const T* dy_;
+  const Saved<T>& saved_;
+  const Gradients<T>& grad_;
+  const Layout<T> l_;
+  const Band& band_;
+  const int64_t row_panel_, key_panel_, side_;
+  Buffer<T> keys_, rows_, befores_, afters_;
+  Buffer<uint8_t> flags_;
+  std::vector<std::vector<ExactShare>> shares_;  // of tasks with exact rows: [kTile, rows]
+};
+
+}  // namespace
+
+template <class T>
+void run_band_backward(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias, const T* dy,
+                       const Saved<T>& saved, const Gradients<T>& grad) {
+  Backward<T>(exec, p, bias, dy, saved, grad).run();
+}
+
+#define AFT_INSTANTIATE(T)                                                                                \
+  template void run_band(const Exec&, const Problem<T>&, const BandBias<T>&, T*, const Saved<T>&);        \
+  template void run_band_backward(const Exec&, const Problem<T>&, const BandBias<T>&, const T*, const Saved<T>&, \
+                                  const Gradients<T>&);
+AFT_INSTANTIATE(float)
+AFT_INSTANTIATE(double)
+#undef AFT_INSTANTIATE
+
+}  // namespace aft::kernels

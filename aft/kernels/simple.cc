@@ -1,0 +1,306 @@
+// AFT-simple: y_t = gate(q_t) * sum_j exp(k_j) v_j / sum_j exp(k_j), over j <= t where causal.
+//
+// One pass with a running maximum m and the sums n = sum exp(k - m) v, d = sum exp(k - m). Of the two exponentials that
+// the textbook form needs, exp(m - m') and exp(k - m'), one is always exp(0): exp(-|k - m|) and a select do.
+#include "aft/kernels/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "aft/kernels/simple.cc"
+#include <hwy/foreach_target.h>
+// foreach_target.h comes first.
+#include <hwy/highway.h>
+
+#include <limits>
+
+#include "aft/kernels/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace aft {
+namespace kernels {
+namespace HWY_NAMESPACE {
+
+// The weight of the largest term. Below 1, so that sums over a million values of any finite size stay finite.
+template <class T>
+constexpr T kOne = T(1) / T(1 << 20);
+
+template <class T>
+struct State {
+  HWY_ALIGN T m[kSimpleChannels], n[kSimpleChannels], d[kSimpleChannels];
+
+  State() {
+    for (int c = 0; c < kSimpleChannels; ++c) {
+      m[c] = std::numeric_limits<T>::lowest();
+      n[c] = d[c] = T(0);
+    }
+  }
+};
+
+/// m, n, d take in one key and value.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void Absorb(D tag, V k, V v, V& m, V& n, V& d) {
+  const auto one = hn::Set(tag, kOne<TOf<D>>);
+  const auto rises = hn::Gt(k, m);
+  const auto e = ExpV(tag, hn::Neg(hn::Abs(hn::Sub(k, m))));
+  const auto keep = hn::IfThenElse(rises, e, hn::Set(tag, TOf<D>(1)));
+  const auto take = hn::IfThenElse(rises, one, hn::Mul(e, one));
+  n = hn::MulAdd(take, v, hn::Mul(keep, n));
+  d = hn::MulAdd(keep, d, take);
+  m = hn::Max(m, k);
+}
+
+/// Calls f(tile, lanes) for the tiles of n channels.
+template <class F>
+HWY_INLINE void ForTiles(int64_t n, const F& f) {
+  for (int64_t c = 0; c < n; c += kTile) f(c, static_cast<int>(n - c < kTile ? n - c : kTile));
+}
+
+template <class T>
+HWY_INLINE void AbsorbRow(const T* k, const T* v, int64_t n, State<T>& s) {
+  const TileTag<T> tag;
+  ForTiles(n, [&](int64_t c, int lanes) {
+    HWY_ALIGN T kb[kTile], vb[kTile];
+    const T* kt = Widen(k + c, lanes, kb);
+    const T* vt = Widen(v + c, lanes, vb);
+    for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
+      auto m = hn::Load(tag, s.m + c + i), num = hn::Load(tag, s.n + c + i), den = hn::Load(tag, s.d + c + i);
+      Absorb(tag, hn::LoadU(tag, kt + i), hn::LoadU(tag, vt + i), m, num, den);
+      hn::Store(m, tag, s.m + c + i);
+      hn::Store(num, tag, s.n + c + i);
+      hn::Store(den, tag, s.d + c + i);
+    }
+  });
+}
+
+template <class T>
+HWY_INLINE void WriteRow(const T* q, int64_t n, const State<T>& s, T* y) {
+  const TileTag<T> tag;
+  ForTiles(n, [&](int64_t c, int lanes) {
+    HWY_ALIGN T qb[kTile];
+    const T* qt = q ? Widen(q + c, lanes, qb) : nullptr;
+    for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
+      const auto num = hn::Load(tag, s.n + c + i), den = hn::Load(tag, s.d + c + i);
+      // One division: num / (den (1 + exp(-q))).
+      const auto gate = qt ? hn::Add(hn::Set(tag, T(1)), ExpV(tag, hn::Neg(hn::LoadU(tag, qt + i))))
+                           : hn::Set(tag, T(1));
+      StoreTile(tag, Ratio(tag, num, hn::Mul(den, gate)), y + c, i, lanes);
+    }
+  });
+}
+
+template <class T>
+void Forward(const Simple<T>& a) {
+  const int64_t n = a.c1 - a.c0;
+  const auto at = [&](const T* x, int64_t t) { return x ? x + t * a.D + a.c0 : nullptr; };
+  State<T> s;
+  if (!a.causal) {
+    for (int64_t j = 0; j < a.Tk; ++j) {
+      if (!(a.padded && a.padded[j])) AbsorbRow(at(a.k, j), at(a.v, j), n, s);
+    }
+  }
+  for (int64_t t = 0; t < a.Tq; ++t) {
+    if (a.causal && t < a.Tk && !(a.padded && a.padded[t])) AbsorbRow(at(a.k, t), at(a.v, t), n, s);
+    WriteRow(at(a.q, t), n, s, a.y + t * a.D + a.c0);
+  }
+}
+
+/// Ascending, what row t gives to the keys that it saw: scratch[t] = [a / d | a r / d | m], relative to its maximum.
+template <class T>
+HWY_INLINE void RowGradient(const Simple<T>& a, int64_t t, const T* dy, T* dq, const State<T>& s, T* out) {
+  const TileTag<T> tag;
+  const int64_t n = a.c1 - a.c0, row = t * a.D + a.c0;
+  ForTiles(n, [&](int64_t c, int lanes) {
+    HWY_ALIGN T qb[kTile], gb[kTile];
+    const T* qt = a.q ? Widen(a.q + row + c, lanes, qb) : nullptr;
+    const T* gt = Widen(dy + row + c, lanes, gb);
+    for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
+      const auto den = hn::Load(tag, s.d + c + i);
+      const auto r = Ratio(tag, hn::Load(tag, s.n + c + i), den);
+      auto g = hn::LoadU(tag, gt + i);
+      if (qt) {
+        auto dqv = hn::Zero(tag);
+        g = GateGradient(tag, g, hn::LoadU(tag, qt + i), r, dqv);
+        StoreTile(tag, dqv, dq + row + c, i, lanes);
+      }
+      const auto share = Ratio(tag, g, den);
+      hn::StoreU(share, tag, out + c + i);
+      hn::StoreU(hn::Mul(share, r), tag, out + kSimpleChannels + c + i);
+      hn::StoreU(hn::Load(tag, s.m + c + i), tag, out + 2 * kSimpleChannels + c + i);
+    }
+  });
+}
+
+/// dv_j = e_j A, dk_j = e_j (v_j A - C), e_j = exp(k_j - m).
+template <class T>
+HWY_INLINE void KeyGradient(const Simple<T>& a, int64_t j, const T* A, const T* C, const T* m, T* dk, T* dv) {
+  const TileTag<T> tag;
+  const int64_t n = a.c1 - a.c0, row = j * a.D + a.c0;
+  const bool padded = a.padded && a.padded[j];
+  ForTiles(n, [&](int64_t c, int lanes) {
+    HWY_ALIGN T kb[kTile], vb[kTile];
+    const T* kt = Widen(a.k + row + c, lanes, kb);
+    const T* vt = Widen(a.v + row + c, lanes, vb);
+    for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
+      auto gv = hn::Zero(tag), gk = hn::Zero(tag);
+      if (!padded) {
+        const auto e = hn::Mul(ExpV(tag, hn::Sub(hn::LoadU(tag, kt + i), hn::LoadU(tag, m + c + i))),
+                               hn::Set(tag, kOne<T>));
+        const auto A_ = hn::LoadU(tag, A + c + i), C_ = hn::LoadU(tag, C + c + i);
+        gv = hn::Mul(e, A_);
+        gk = hn::Mul(e, hn::MulSub(hn::LoadU(tag, vt + i), A_, C_));
+      }
+      StoreTile(tag, gv, dv + row + c, i, lanes);
+      StoreTile(tag, gk, dk + row + c, i, lanes);
+    }
+  });
+}
+
+template <class T>
+void Backward(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) {
+  const TileTag<T> tag;
+  const size_t N = hn::Lanes(tag);
+  const int64_t n = a.c1 - a.c0, width = 3 * kSimpleChannels;
+  const auto at = [&](const T* x, int64_t t) { return x + t * a.D + a.c0; };
+  State<T> s;
+  HWY_ALIGN T A[kSimpleChannels] = {}, C[kSimpleChannels] = {}, m[kSimpleChannels] = {};
+  const auto add = [&](const T* from) {  // A, C += from's, both relative to m
+    for (size_t c = 0; c < kSimpleChannels; c += N) {
+      hn::Store(hn::Add(hn::Load(tag, A + c), hn::LoadU(tag, from + c)), tag, A + c);
+      hn::Store(hn::Add(hn::Load(tag, C + c), hn::LoadU(tag, from + kSimpleChannels + c)), tag, C + c);
+    }
+  };
+  for (int64_t i = 0; i < width; ++i) scratch[i] = T(0);
+  if (!a.causal) {
+    for (int64_t j = 0; j < a.Tk; ++j) {
+      if (!(a.padded && a.padded[j])) AbsorbRow(at(a.k, j), at(a.v, j), n, s);
+    }
+    for (int64_t t = 0; t < a.Tq; ++t) {
+      RowGradient(a, t, dy, dq, s, scratch);
+      add(scratch);
+    }
+    for (int64_t j = 0; j < a.Tk; ++j) KeyGradient(a, j, A, C, s.m, dk, dv);
+    return;
+  }
+  for (int64_t t = 0; t < a.Tq; ++t) {
+    if (t < a.Tk && !(a.padded && a.padded[t])) AbsorbRow(at(a.k, t), at(a.v, t), n, s);
+    if (n < kSimpleChannels) memset(scratch + t * width, 0, width * sizeof(T));
+    RowGradient(a, t, dy, dq, s, scratch + t * width);
+  }
+  // Descending: the maximum only falls, so rescaling only shrinks. It rarely changes, and costs an exp when it does.
+  for (int c = 0; c < kSimpleChannels; ++c) m[c] = s.m[c];
+  for (int64_t t = (a.Tq > a.Tk ? a.Tq : a.Tk) - 1; t >= 0; --t) {
+    if (t < a.Tq) {
+      const T* mt = scratch + t * width + 2 * kSimpleChannels;
+      for (size_t c = 0; c < kSimpleChannels; c += N) {
+        const auto now = hn::LoadU(tag, mt + c), was = hn::Load(tag, m + c);
+        if (hn::AllTrue(tag, hn::Eq(now, was))) continue;
+        const auto f = ExpV(tag, hn::Sub(now, was));
+        hn::Store(hn::Mul(hn::Load(tag, A + c), f), tag, A + c);
+        hn::Store(hn::Mul(hn::Load(tag, C + c), f), tag, C + c);
+        hn::Store(now, tag, m + c);
+      }
+      add(scratch + t * width);
+    }
+    if (t < a.Tk) KeyGradient(a, t, A, C, m, dk, dv);
+  }
+}
+
+template <class T>
+void Step(int64_t n, bool fresh, const T* q, const T* k, const T* v, T* state, T* y) {
+  for (int64_t c0 = 0; c0 < n; c0 += kSimpleChannels) {
+    const int64_t w = n - c0 < kSimpleChannels ? n - c0 : kSimpleChannels;
+    State<T> s;
+    T* parts[3] = {s.m, s.n, s.d};
+    for (int p = 0; p < 3 && !fresh; ++p) memcpy(parts[p], state + p * n + c0, w * sizeof(T));
+    AbsorbRow(k + c0, v + c0, w, s);
+    for (int p = 0; p < 3; ++p) memcpy(state + p * n + c0, parts[p], w * sizeof(T));
+    if (y) WriteRow<T>(q ? q + c0 : nullptr, w, s, y + c0);
+  }
+}
+
+template <class T>
+void WindowStepT(const WindowStep<T>& a) {
+  const TileTag<T> tag;
+  ForTiles(a.n, [&](int64_t c, int lanes) {
+    HWY_ALIGN T kb[kTile], vb[kTile], wb[kTile], qb[kTile], sb[3][kTile];
+    // Two passes over the window: its maximum, then the sums, so that nothing is rescaled.
+    for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
+      const auto lowest = hn::Set(tag, std::numeric_limits<T>::lowest());
+      const auto exponent = [&](int64_t e) {
+        const int64_t slot = (a.first + e) % a.capacity;
+        const auto k = hn::LoadU(tag, Widen(a.ring_k + slot * a.n + c, lanes, kb) + i);
+        if (!a.w) return k;
+        return hn::Add(k, a.w_per_channel ? hn::LoadU(tag, Widen(a.w + e * a.n + c, lanes, wb) + i)
+                                          : hn::Set(tag, a.w[e]));
+      };
+      const auto past = [&](int p) { return hn::LoadU(tag, Widen(a.state + p * a.n + c, lanes, sb[p]) + i); };
+      auto m = a.has_past ? past(0) : lowest;
+      for (int64_t e = 0; e < a.count; ++e) m = hn::Max(m, exponent(e));
+      const auto scale = a.has_past ? ExpV(tag, hn::Sub(past(0), m)) : hn::Zero(tag);
+      auto num = a.has_past ? hn::Mul(scale, past(1)) : hn::Zero(tag);
+      auto den = a.has_past ? hn::Mul(scale, past(2)) : hn::Zero(tag);
+      for (int64_t e = 0; e < a.count; ++e) {
+        const auto p = hn::Mul(ExpV(tag, hn::Sub(exponent(e), m)), hn::Set(tag, kOne<T>));
+        const int64_t slot = (a.first + e) % a.capacity;
+        num = hn::MulAdd(p, hn::LoadU(tag, Widen(a.ring_v + slot * a.n + c, lanes, vb) + i), num);
+        den = hn::Add(den, p);
+      }
+      auto y = Ratio(tag, num, den);
+      if (a.q) y = Gated(tag, y, hn::LoadU(tag, Widen(a.q + c, lanes, qb) + i));
+      StoreTile(tag, y, a.y + c, i, lanes);
+    }
+  });
+}
+
+template <class T>
+void ExpArray(const T* x, T* y, int64_t n) {
+  const hn::ScalableTag<T> tag;
+  const int64_t N = static_cast<int64_t>(hn::Lanes(tag));
+  int64_t i = 0;
+  for (; i + N <= n; i += N) hn::StoreU(ExpV(tag, hn::LoadU(tag, x + i)), tag, y + i);
+  const hn::CappedTag<T, 1> one;
+  for (; i < n; ++i) hn::StoreU(ExpV(one, hn::LoadU(one, x + i)), one, y + i);
+}
+
+// Highway dispatches plain functions, so each gets a name for each type.
+#define AFT_BOTH(T, _)                                                                                            \
+  void SimpleForward_##_(const Simple<T>& a) { Forward(a); }                                                      \
+  void SimpleBackward_##_(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* s) { Backward(a, dy, dq, dk, dv, s); } \
+  void SimpleStep_##_(int64_t n, bool f, const T* q, const T* k, const T* v, T* s, T* y) { Step(n, f, q, k, v, s, y); }   \
+  void WindowStep_##_(const WindowStep<T>& a) { WindowStepT(a); }                                                 \
+  void Exp_##_(const T* x, T* y, int64_t n) { ExpArray(x, y, n); }
+AFT_BOTH(float, f32)
+AFT_BOTH(double, f64)
+#undef AFT_BOTH
+
+}  // namespace HWY_NAMESPACE
+}  // namespace kernels
+}  // namespace aft
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace aft::kernels {
+
+#define AFT_EXPORT(T, _)                                                                                         \
+  HWY_EXPORT(SimpleForward_##_);                                                                                 \
+  HWY_EXPORT(SimpleBackward_##_);                                                                                \
+  HWY_EXPORT(SimpleStep_##_);                                                                                    \
+  HWY_EXPORT(WindowStep_##_);                                                                                    \
+  HWY_EXPORT(Exp_##_);                                                                                           \
+  void simple_forward(const Simple<T>& a) noexcept { HWY_DYNAMIC_DISPATCH(SimpleForward_##_)(a); }               \
+  void simple_backward(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) noexcept {              \
+    HWY_DYNAMIC_DISPATCH(SimpleBackward_##_)(a, dy, dq, dk, dv, scratch);                                        \
+  }                                                                                                              \
+  void simple_step(int64_t n, bool fresh, const T* q, const T* k, const T* v, T* state, T* y) noexcept {         \
+    HWY_DYNAMIC_DISPATCH(SimpleStep_##_)(n, fresh, q, k, v, state, y);                                           \
+  }                                                                                                              \
+  void simple_absorb(int64_t n, bool fresh, const T* k, const T* v, T* state) noexcept {                         \
+    HWY_DYNAMIC_DISPATCH(SimpleStep_##_)(n, fresh, nullptr, k, v, state, nullptr);                               \
+  }                                                                                                              \
+  void window_step(const WindowStep<T>& a) noexcept { HWY_DYNAMIC_DISPATCH(WindowStep_##_)(a); }                 \
+  void exp(const T* x, T* y, int64_t n) noexcept { HWY_DYNAMIC_DISPATCH(Exp_##_)(x, y, n); }
+AFT_EXPORT(float, f32)
+AFT_EXPORT(double, f64)
+#undef AFT_EXPORT
+
+}  // namespace aft::kernels
+#endif
