@@ -1,0 +1,51 @@
+# Two commands are enough on a fresh Debian 12: `make test` and `make quickstart`. The build itself is in CMakeLists.txt.
+JOBS ?= $(shell scripts/jobs.sh)
+MAKEFLAGS += --no-print-directory
+
+.PHONY: help setup build test quickstart bench format format-check lint asan kernels clean
+
+help:
+	@echo 'make setup         install the packages that are missing (root or sudo; nothing to do where all are there)'
+	@echo 'make build         build everything in build/release'
+	@echo 'make test          build everything and run every test'
+	@echo 'make quickstart    build everything and run `aft demo`'
+	@echo 'make bench         build everything and run `aft bench ops`'
+	@echo 'make kernels       build and test the torch-free rooms only, in build/kernels (seconds)'
+	@echo 'make asan          the same with sanitizers and assertions, in build/asan'
+	@echo 'make format        rewrite the sources with clang-format; make format-check only looks'
+	@echo 'make lint          format-check, clang-tidy on the torch-free rooms, cppcheck where it is installed'
+	@echo 'make clean         remove the build directories'
+
+setup:
+	@scripts/setup.sh
+
+build: setup
+	cmake --preset release
+	cmake --build --preset release -j $(JOBS)
+
+test: build
+	ctest --preset release -j $(JOBS)
+
+quickstart: build
+	build/release/aft demo
+
+bench: build
+	build/release/aft bench ops
+
+kernels asan: setup
+	cmake --preset $@
+	cmake --build --preset $@ -j $(JOBS)
+	ctest --preset $@ -j $(JOBS)
+
+format: setup
+	scripts/format.sh
+
+format-check: setup
+	scripts/format.sh --check
+
+lint: format-check
+	cmake --preset kernels
+	scripts/lint.sh build/kernels
+
+clean:
+	rm -rf build/release build/kernels build/asan

@@ -1,0 +1,36 @@
+# What every library and program of the project has in common: names, headers, where it is installed and how it is found.
+include(CMakePackageConfigHelpers)
+
+# aft_library(<target> <export-name> <public headers>...)
+# Gives the target its alias aft::<export-name>, its public headers (paths from the top of the project, installed under
+# the same path in include/), and its place in the installed package. The component has the export name.
+function(aft_library target name)
+  add_library(aft::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON
+    INSTALL_RPATH_USE_LINK_PATH ON)
+  target_compile_features(${target} PUBLIC cxx_std_17)
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARGN})
+  install(TARGETS ${target} EXPORT aft-${name}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(EXPORT aft-${name} NAMESPACE aft:: FILE aft-${name}.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/aft)
+endfunction()
+
+# aft_program(<target>): installed beside the libraries, and finds libaft.so relative to itself wherever the tree is moved.
+function(aft_program target)
+  file(RELATIVE_PATH to_lib "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/${to_lib}" INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()
+
+# aft_package(): the files that find_package(aft) reads.
+function(aft_package)
+  configure_package_config_file(cmake/aftConfig.cmake.in ${PROJECT_BINARY_DIR}/cmake/aftConfig.cmake
+    INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/aft
+    NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/cmake/aftConfigVersion.cmake
+    VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+  install(FILES ${PROJECT_BINARY_DIR}/cmake/aftConfig.cmake ${PROJECT_BINARY_DIR}/cmake/aftConfigVersion.cmake
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/aft)
+endfunction()

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Rewrites all C++ with clang-format; with --check, changes nothing and fails where something would change.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/sources.sh
+
+case ${1:-} in
+  '') how=(-i) ;;
+  --check) how=(--dry-run -Werror) ;;
+  *) echo "usage: $0 [--check]" >&2; exit 2 ;;
+esac
+
+mapfile -t files < <(cpp_files "${source_dirs[@]}")
+[ ${#files[@]} -gt 0 ] || { echo "$0: no C++ files found" >&2; exit 1; }
+clang-format "${how[@]}" "${files[@]}"
+[ "${how[0]}" = -i ] || echo "format: ${#files[@]} files as clang-format wants them"

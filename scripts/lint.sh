@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# clang-tidy (and cppcheck where it is installed) on the torch-free rooms: lint.sh BUILD_DIR, a configured build directory.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/sources.sh
+
+build=${1:?usage: lint.sh BUILD_DIR}
+[ -f "$build/compile_commands.json" ] || { echo "$0: $build/compile_commands.json is not there" >&2; exit 1; }
+mapfile -t sources < <(cpp_files "${torch_free_dirs[@]}" | grep '\.cc$')
+
+echo "lint: clang-tidy on ${#sources[@]} files"
+printf '%s\n' "${sources[@]}" | xargs -P "$(scripts/jobs.sh)" -n 1 clang-tidy --quiet -p "$build" \
+  2> >(grep -v ' warnings\? generated\.$' >&2)
+
+if command -v cppcheck >/dev/null; then
+  echo "lint: cppcheck on ${#sources[@]} files"
+  cppcheck --quiet --std=c++17 --language=c++ --enable=warning,performance,portability --inline-suppr -I . \
+    --suppress=missingIncludeSystem --error-exitcode=1 "${sources[@]}"
+fi
