@@ -9,15 +9,22 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "aft/io/safetensors.h"
 
 namespace aft::io {
+
+inline constexpr DType kAll[] = {
+    DType::kBool, DType::kU8,   DType::kI8,  DType::kI16, DType::kU16,
+    DType::kF16,  DType::kBF16, DType::kI32, DType::kU32, DType::kF32,
+    DType::kF64,  DType::kI64,  DType::kU64};
 
 inline std::string length_prefix(uint64_t length) {
   std::string out(8, '\0');
@@ -33,6 +40,55 @@ inline std::string entry(const std::string& name, const std::string& dtype,
                          const std::string& shape, const std::string& offsets) {
   return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
          ",\"data_offsets\":" + offsets + "}";
+}
+
+inline float float_of(const TensorView& t) {
+  float value = 0;
+  EXPECT_EQ(t.bytes, sizeof(value));
+  std::memcpy(&value, t.data, sizeof(value));
+  return value;
+}
+
+// One to three random edits of a good file: bytes, pieces of JSON, cuts.
+inline std::string mutated(const std::string& good, std::mt19937& random) {
+  static const std::vector<std::string> words = {
+      "0",     "9",    "-1", "18446744073709551615",
+      "[",     "]",    "{",  "}",
+      "\"",    ",",    ":",  "\\",
+      "null",  "1e9",  "U8", "\"d\"",
+      "shape", "\xff", " "};
+  const auto pick = [&](size_t n) { return n ? random() % n : 0; };
+  std::string bytes = good;
+  for (size_t edits = 1 + pick(3); edits > 0; --edits) {
+    const size_t at = pick(bytes.size());
+    switch (pick(6)) {
+      case 0:
+        bytes.replace(at, 1, 1, static_cast<char>(random()));
+        break;
+      case 1:
+        bytes.resize(at + 1);
+        break;
+      case 2:
+        bytes.replace(at, pick(4), words[pick(words.size())]);
+        break;
+      case 3:
+        bytes.insert(at, bytes.substr(pick(bytes.size()), 60));
+        break;
+      case 4:
+        bytes.erase(at, 1 + pick(20));
+        break;
+      case 5:
+        bytes.replace(at, 1, 1, static_cast<char>('0' + pick(10)));
+        break;
+    }
+  }
+  // Half of the time the length follows the edits, so that they get deeper.
+  const size_t header = static_cast<unsigned char>(good[0]) +
+                        256 * static_cast<unsigned char>(good[1]);
+  if (pick(2) && bytes.size() > 8) {
+    bytes.replace(0, 8, length_prefix(header + bytes.size() - good.size()));
+  }
+  return bytes;
 }
 
 // Runs body in a child, for limits that must not touch this process. Returns

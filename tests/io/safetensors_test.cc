@@ -17,11 +17,6 @@
 namespace aft::io {
 namespace {
 
-const DType kAll[] = {DType::kBool, DType::kU8,  DType::kI8,   DType::kI16,
-                      DType::kU16,  DType::kF16, DType::kBF16, DType::kI32,
-                      DType::kU32,  DType::kF32, DType::kF64,  DType::kI64,
-                      DType::kU64};
-
 TEST_F(SafeTensorsTest, RoundTripsEveryDtypeAndShape) {
   const std::vector<std::vector<int64_t>> shapes = {
       {}, {1}, {3}, {2, 3}, {0}, {2, 0, 5}, {1, 1, 7, 1}};
@@ -83,10 +78,7 @@ TEST_F(SafeTensorsTest, WritesTheBytesOfTheFormat) {
       "       " +
       std::string(
           "\xfe\xff\xff\xff\xff\xff\xff\xff"
-          "\0\0\x80\x3f"
-          "\0\0\0\x40"
-          "\0\0\0\xbf"
-          "\1\0\1",
+          "\0\0\x80\x3f\0\0\0\x40\0\0\0\xbf\1\0\1",
           23);
   EXPECT_EQ(get(), expected);
 
@@ -100,11 +92,8 @@ TEST_F(SafeTensorsTest, RanksDtypesAsTheReferenceDoes) {
   const uint64_t zero = 0;
   std::vector<TensorView> tensors;
   for (const DType d : kAll) {
-    tensors.push_back({std::string(1, static_cast<char>('a' + tensors.size())),
-                       d,
-                       {},
-                       &zero,
-                       dtype_size(d)});
+    const std::string name(1, static_cast<char>('a' + tensors.size()));
+    tensors.push_back({name, d, {}, &zero, dtype_size(d)});
   }
   save_safetensors(path_, tensors);
   const SafeTensors file = SafeTensors::open(path_);
@@ -167,7 +156,7 @@ TEST_F(SafeTensorsTest, MovesKeepTheViews) {
   EXPECT_NE(first.at("x").data, data);
   first = std::move(second);
   EXPECT_EQ(first.at("x").data, data);
-  EXPECT_EQ(std::memcmp(data, &x, 4), 0);
+  EXPECT_EQ(float_of(first.at("x")), x);
 }
 
 TEST_F(SafeTensorsTest, RefusesBadFrames) {
@@ -197,35 +186,32 @@ TEST_F(SafeTensorsTest, RefusesBadJson) {
   const struct {
     std::string header, expected;
   } cases[] = {
-      {"{\"a\":", "header must be JSON, got parse error at line 1, column 6"},
+      {R"({"a":)", "header must be JSON, got parse error at line 1, column 6"},
       {"{} x", "header must be JSON, got parse error"},
       {"{\"\xff\xfe\":1}", "ill-formed UTF-8 byte"},
-      {"{\"\\ud800\":1}", "surrogate"},
+      {R"({"\ud800":1})", "surrogate"},
       {"{\"\x1b[31m\":1}", "control character"},
-      {"{\"a\":{\"shape\":[1e999]}}",
-       "header must be JSON, got number overflow"},
+      {R"({"a":{"shape":[1e999]}})", "got number overflow"},
       {deep, "tensor 'a': keys must be dtype, shape and data_offsets, got 'a'"},
-      {"{\"a\":" + many, "tensor 'a': must be an object, got an array"},
-      {"{\"a\":{\"shape\":[" + many, "shape must hold integers"},
-      {"{\"a\":{\"dtype\":" + many, "dtype must be a string, got an array"},
+      {R"({"a":)" + many, "tensor 'a': must be an object, got an array"},
+      {R"({"a":{"shape":[)" + many, "shape must hold integers"},
+      {R"({"a":{"dtype":)" + many, "dtype must be a string, got an array"},
       {"{" + ok + "," + ok + "}", "tensor 'a': name must be unique"},
-      {"{\"a\":{\"shape\":[],\"shape\":[]}}", "key 'shape' must be unique"},
-      {"{\"__metadata__\":{},\"__metadata__\":{}}",
-       "key '__metadata__' must be unique"},
-      {"{\"__metadata__\":{\"k\":\"\",\"k\":\"\"}}",
+      {R"({"a":{"shape":[],"shape":[]}})", "key 'shape' must be unique"},
+      {R"({"__metadata__":{},"__metadata__":{}})",
+       "'__metadata__' must be unique"},
+      {R"({"__metadata__":{"k":"","k":""}})",
        "__metadata__: key 'k' must be unique"},
-      {"{\"__metadata__\":{\"k\":1}}",
-       "__metadata__: key 'k' must hold a string, got number 1"},
-      {"{\"__metadata__\":{\"k\":{}}}", "must hold a string, got an object"},
-      {"{\"__metadata__\":[]}",
+      {R"({"__metadata__":{"k":1}})",
+       "key 'k' must hold a string, got number 1"},
+      {R"({"__metadata__":{"k":{}}})", "must hold a string, got an object"},
+      {R"({"__metadata__":[]})",
        "__metadata__: must be an object, got an array"},
-      {"{\"a\\u001b\":null}", "tensor 'a\\x1b': must be an object, got null"},
-      {"{\"a\":{}}",
-       "tensor 'a': keys must be dtype, shape and data_offsets, "
-       "got no dtype"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[]}}", "got no data_offsets"},
-      {"{\"a\":{\"dtype\":true}}",
-       "tensor 'a': dtype must be a string, got true"},
+      {R"({"a\u001b":null})", "tensor 'a\\x1b': must be an object, got null"},
+      {R"({"a":{}})",
+       "tensor 'a': keys must be dtype, shape and data_offsets, got no"},
+      {R"({"a":{"dtype":"U8","shape":[]}})", "got no data_offsets"},
+      {R"({"a":{"dtype":true}})", "dtype must be a string, got true"},
   };
   for (const auto& c : cases) expect_bad_header(c.header, 1, c.expected);
 }
@@ -243,8 +229,7 @@ TEST_F(SafeTensorsTest, RefusesBadTensors) {
       {"F32", "[1.0]", "[0,4]", "2^63 - 1, got number 1.0"},
       {"F32", "[\"1\"]", "[0,4]", "2^63 - 1, got string '1'"},
       {"F32", "[9223372036854775808]", "[0,4]", "got 9223372036854775808"},
-      {"F32", "[99999999999999999999]", "[0,4]",
-       "got number 99999999999999999999"},
+      {"F32", "[99999999999999999999]", "[0,4]", "got number 9999999999999999"},
       {"F32", "[9223372036854775807]", "[0,4]",
        "shape must hold fewer than 2^63 bytes as F32, got "
        "[9223372036854775807]"},
@@ -260,12 +245,10 @@ TEST_F(SafeTensorsTest, RefusesBadTensors) {
       {"F32", "[1]", "[18446744073709551612,18446744073709551615]",
        "must lie in the data"},
       {"F32", "[2]", "[0,4]",
-       "F32 of shape [2] must take 8 bytes, got 4 in "
-       "data_offsets [0, 4]"},
+       "F32 of shape [2] must take 8 bytes, got 4 in data_offsets [0, 4]"},
       {"F32", "[]", "[0,3]", "F32 of shape [] must take 4 bytes, got 3"},
       {"U8", "[3]", "[1,4]",
-       "data must begin at offset 0, where the data "
-       "begins, got 1 (gap)"},
+       "data must begin at offset 0, where the data begins, got 1 (gap)"},
   };
   for (const auto& c : cases) {
     const std::string w = entry("w", c.dtype, c.shape, c.offsets);
@@ -307,45 +290,10 @@ TEST_F(SafeTensorsTest, FuzzedFilesParseOrThrow) {
                     {"u", DType::kU8, {2, 2}, d, 4}},
                    {{"format", "pt"}});
   const std::string good = get();
-  const size_t header_bytes = good.size() - 8 - 32;
-  const std::vector<std::string> words = {
-      "0",     "9",    "-1", "18446744073709551615",
-      "[",     "]",    "{",  "}",
-      "\"",    ",",    ":",  "\\",
-      "null",  "1e9",  "U8", "\"d\"",
-      "shape", "\xff", " "};
   std::mt19937 random(20240501);
-  const auto pick = [&](size_t n) { return n ? random() % n : 0; };
   int parsed = 0, refused = 0;
   for (int round = 0; round < 20'000; ++round) {
-    std::string bytes = good;
-    for (size_t edits = 1 + pick(3); edits > 0; --edits) {
-      const size_t at = pick(bytes.size());
-      const std::string& word = words[pick(words.size())];
-      switch (pick(6)) {
-        case 0:
-          bytes.replace(at, 1, 1, static_cast<char>(random()));
-          break;
-        case 1:
-          bytes.resize(at + 1);
-          break;
-        case 2:
-          bytes.replace(at, pick(4), word);
-          break;
-        case 3:
-          bytes.insert(at, bytes.substr(pick(bytes.size()), 60));
-          break;
-        case 4:
-          bytes.erase(at, 1 + pick(20));
-          break;
-        case 5:
-          bytes.replace(at, 1, 1, static_cast<char>('0' + pick(10)));
-          break;
-      }
-    }
-    // Half of the time the length follows the edits, so that they get deeper.
-    const size_t grown = header_bytes + bytes.size() - good.size();
-    if (pick(2) && bytes.size() > 8) bytes.replace(0, 8, length_prefix(grown));
+    const std::string bytes = mutated(good, random);
     put(bytes);
     try {
       const SafeTensors file = SafeTensors::open(path_);
@@ -396,10 +344,10 @@ TEST_F(SafeTensorsTest, ReplacesAFileInOneStep) {
   const SafeTensors old = SafeTensors::open(path_);
   // The old mapping lives on, and may itself be the source.
   save_safetensors(path_, {old.at("x"), {"y", DType::kF32, {}, &two, 4}});
-  EXPECT_EQ(std::memcmp(old.at("x").data, &one, 4), 0);
+  EXPECT_EQ(float_of(old.at("x")), one);
   const SafeTensors now = SafeTensors::open(path_);
-  EXPECT_EQ(std::memcmp(now.at("x").data, &one, 4), 0);
-  EXPECT_EQ(std::memcmp(now.at("y").data, &two, 4), 0);
+  EXPECT_EQ(float_of(now.at("x")), one);
+  EXPECT_EQ(float_of(now.at("y")), two);
   struct stat st;
   ASSERT_EQ(stat(path_.c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 0777, 0640u);
@@ -435,23 +383,16 @@ TEST_F(SafeTensorsTest, AFailedSaveLeavesTheOldFile) {
 }
 
 TEST_F(SafeTensorsTest, RefusesTargetsThatAreNoFiles) {
-  const auto error = [](const std::string& path) -> std::string {
-    try {
-      save_safetensors(path, {});
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
+  const auto error = [](const std::string& path) {
+    return error_in_child([&] { save_safetensors(path, {}); });
   };
   EXPECT_EQ(error(dir_ + "/no/x"),
             "safetensors '" + dir_ + "/no/x': cannot open its directory '" +
                 dir_ + "/no/': No such file or directory");
   EXPECT_NE(error(dir_).find("must be a regular file"), std::string::npos);
-  EXPECT_NE(error("/dev/full").find("must be a regular file"),
-            std::string::npos);
+  EXPECT_NE(error("/dev/full").find("a regular file"), std::string::npos);
   EXPECT_NE(error("").find("No such file"), std::string::npos);
-  EXPECT_NE(error(dir_ + "/new/").find("cannot open its directory"),
-            std::string::npos);
+  EXPECT_NE(error(dir_ + "/a/").find("its directory"), std::string::npos);
   EXPECT_TRUE(listing().empty());
 }
 
