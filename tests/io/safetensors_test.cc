@@ -234,7 +234,7 @@ TEST_F(SafeTensorsTest, RefusesBadTensors) {
        "shape must hold fewer than 2^63 bytes as F32, got "
        "[9223372036854775807]"},
       {"F32", "[4294967296,4294967296]", "[0,0]", "fewer than 2^63 bytes"},
-      {"F32", "[4294967296,4294967296,0]", "[0,0]", "fewer than 2^63 bytes"},
+      {"F32", "[0,4294967296,4294967296]", "[0,0]", "fewer than 2^63 bytes"},
       {"F32", "1", "[0,4]", "shape must be an array, got number 1"},
       {"F32", "[1]", "[0,4,4]", "must be [begin, end], got more than 2"},
       {"F32", "[1]", "[4]", "data_offsets must be [begin, end], got [4]"},
@@ -278,7 +278,7 @@ TEST_F(SafeTensorsTest, RefusesDataThatIsNotTiled) {
   std::string ones = "[1";
   for (int i = 0; i < 64; ++i) ones += ",1";
   expect_bad_header("{" + entry("a", "U8", ones + "]", "[0,1]") + "}", 1,
-                    "tensor 'a': shape must have at most 64 dimensions");
+                    "at most 64 dimensions, got more");
 }
 
 TEST_F(SafeTensorsTest, FuzzedFilesParseOrThrow) {
