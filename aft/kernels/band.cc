@@ -25,6 +25,8 @@ namespace HWY_NAMESPACE {
 // Rows of a panel that stay in the first-level cache while blocks multiply with them, and blocks that share them.
 constexpr int64_t kDepth = 256;
 constexpr int kGroup = 16;
+// Rows that all tiles of a strip pack before the next rows.
+constexpr int64_t kTogether = 32;
 
 template <class T>
 using PanelTag = hn::CappedTag<T, kPanel>;
@@ -76,36 +78,33 @@ HWY_INLINE void Multiply(const T* HWY_RESTRICT panel, const T* HWY_RESTRICT w, i
   }
 }
 
-/// The product over blocks [b0, b1) of `outer` items, each over the `inner` items [begin(b), end(b)); done(i, acc) gets
-/// the kPanel sums of outer item i.
+/// The product of one tile over blocks [b0, b1), at most kGroup, of `outer` items, each over the inner items
+/// [begin(b), end(b)); done(i, acc) gets the kPanel sums of outer item i.
 template <class T, class Begin, class End, class Done>
-HWY_INLINE void Product(int64_t outer, int64_t b0, int64_t b1, const Begin& begin, const End& end, const T* panel,
-                        const T* before, const T* after, const T* packed, int64_t width, const Done& done) {
+HWY_INLINE void Product(int64_t outer, int64_t b0, int64_t b1, const Begin& begin, const End& end,
+                        const Panel<T>& panel, int tile, const T* packed, int64_t width, const Done& done) {
   const PanelTag<T> d;
-  const size_t N = hn::Lanes(d);
+  const int64_t skip = tile * panel.step;
   HWY_ALIGN T acc[kGroup * kRows * kPanel];
-  for (int64_t g = b0; g < b1; g += kGroup) {
-    const int64_t g1 = std::min<int64_t>(g + kGroup, b1);
-    for (int64_t b = g; b < g1; ++b) {
-      for (size_t c = 0; c < kPanel; c += N) {
-        auto sum = before ? hn::LoadU(d, before + b * kPanel + c) : hn::Zero(d);
-        if (after) sum = hn::Add(sum, hn::LoadU(d, after + b * kPanel + c));
-        for (int i = 0; i < kRows; ++i) hn::Store(sum, d, acc + ((b - g) * kRows + i) * kPanel + c);
-      }
+  for (int64_t b = b0; b < b1; ++b) {
+    for (size_t c = 0; c < kPanel; c += hn::Lanes(d)) {
+      auto sum = panel.before ? hn::LoadU(d, panel.before + skip + b * kPanel + c) : hn::Zero(d);
+      if (panel.after) sum = hn::Add(sum, hn::LoadU(d, panel.after + skip + b * kPanel + c));
+      for (int i = 0; i < kRows; ++i) hn::Store(sum, d, acc + ((b - b0) * kRows + i) * kPanel + c);
     }
-    const int64_t first = begin(g), last = end(g1 - 1);
-    const int64_t depth = width <= 2 * kDepth ? std::max<int64_t>(last - first, 1) : kDepth;
-    for (int64_t j = first; j < last; j += depth) {
-      for (int64_t b = g; b < g1; ++b) {
-        const int64_t from = begin(b), lo = std::max(j, from), hi = std::min(j + depth, end(b));
-        if (lo < hi) {
-          Multiply(panel + lo * kPanel, packed + ((b - b0) * width + lo - from) * kRows, hi - lo,
-                   acc + (b - g) * kRows * kPanel);
-        }
-      }
-    }
-    for (int64_t i = g * kRows; i < std::min(g1 * kRows, outer); ++i) done(i, acc + (i - g * kRows) * kPanel);
   }
+  const int64_t first = begin(b0), last = end(b1 - 1);
+  const int64_t depth = width <= 2 * kDepth ? std::max<int64_t>(last - first, 1) : kDepth;
+  for (int64_t j = first; j < last; j += depth) {
+    for (int64_t b = b0; b < b1; ++b) {
+      const int64_t from = begin(b), lo = std::max(j, from), hi = std::min(j + depth, end(b));
+      if (lo < hi) {
+        Multiply(panel.rows + skip + lo * kPanel, packed + ((b - b0) * width + lo - from) * kRows, hi - lo,
+                 acc + (b - b0) * kRows * kPanel);
+      }
+    }
+  }
+  for (int64_t i = b0 * kRows; i < std::min(b1 * kRows, outer); ++i) done(i, acc + (i - b0 * kRows) * kPanel);
 }
 
 /// before[b] = sum of the panel rows below begin(b), after[b] = those from end(b) on.
@@ -134,71 +133,97 @@ HWY_INLINE void Outside(int64_t n_blocks, int64_t n, const Begin& begin, const E
   }
 }
 
-/// Panel of keys relative to ref [kTile]; returns the first key that is beyond Safe, or `keys`. max and min [kTile] are
-/// over the keys that take part.
+/// What packing the keys of a tile learns on the way: a reference for each lane, the extremes of the keys that take
+/// part, and the first key that is beyond Safe (or `keys`).
 template <class T>
-HWY_INLINE int64_t PackPanel(const Band& band, const Tile<T>& tile, const T* ref, T* panel, T* max, T* min) {
+struct KeyState {
+  HWY_ALIGN T ref[kTile], max[kTile], min[kTile];
+  int64_t safe;
+
+  void restart(int64_t keys) {
+    for (int i = 0; i < kTile; ++i) max[i] = -std::numeric_limits<T>::infinity(), min[i] = -max[i];
+    safe = keys;
+  }
+};
+
+/// Panel rows of keys [j0, j1) of one tile, whose first lane is channel c of the strip.
+template <class T>
+HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile, int64_t j0, int64_t j1, KeyState<T>& s,
+                          T* panel) {
   const TileTag<T> d;
+  const int lanes = strip.lanes(tile);
   const auto limit = hn::Set(d, Safe<T>::exponent), v_limit = hn::Set(d, Safe<T>::value);
-  int64_t safe = band.keys;
-  for (int i = 0; i < kTile; ++i) max[i] = -std::numeric_limits<T>::infinity(), min[i] = -max[i];
   HWY_ALIGN T kb[kTile], vb[kTile];
-  for (int64_t j = 0; j < band.keys; ++j) {
+  for (int64_t j = j0; j < j1; ++j) {
     T* out = panel + j * kPanel;
-    if (tile.padded && tile.padded[j]) {
+    if (strip.padded && strip.padded[j]) {
       for (int i = 0; i < kPanel; ++i) out[i] = T(0);
       continue;
     }
-    const T* k = Widen(tile.k + j * tile.stride, tile.lanes, kb);
-    const T* v = Widen(tile.v + j * tile.stride, tile.lanes, vb);
+    const int64_t at = j * strip.stride + tile * kTile;
+    const T* k = Ahead(strip.k + at, strip.stride, lanes, kb);
+    const T* v = Ahead(strip.v + at, strip.stride, lanes, vb);
     for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
       const auto kj = hn::LoadU(d, k + i), vj = hn::LoadU(d, v + i);
-      const auto x = hn::Sub(kj, hn::Load(d, ref + i));
+      const auto x = hn::Sub(kj, hn::Load(d, s.ref + i));
       auto bad = hn::Or(hn::Gt(x, limit), hn::Gt(hn::Abs(vj), v_limit));
       if (band.window_only) bad = hn::Or(bad, hn::Lt(x, hn::Neg(limit)));
-      if (HWY_UNLIKELY(!hn::AllFalse(d, bad)) && safe > j) safe = j;
-      hn::Store(hn::Max(hn::Load(d, max + i), kj), d, max + i);
-      hn::Store(hn::Min(hn::Load(d, min + i), kj), d, min + i);
+      if (HWY_UNLIKELY(!hn::AllFalse(d, bad)) && s.safe > j) s.safe = j;
+      hn::Store(hn::Max(hn::Load(d, s.max + i), kj), d, s.max + i);
+      hn::Store(hn::Min(hn::Load(d, s.min + i), kj), d, s.min + i);
       const auto e = ExpV(d, hn::Min(x, limit));
       hn::Store(hn::Mul(e, vj), d, out + i);
       hn::Store(e, d, out + kTile + i);
     }
   }
-  return safe;
 }
 
 template <class T>
-int64_t PackKeys(const Band& band, const Tile<T>& tile, T* panel, T* before, T* after) {
-  HWY_ALIGN T ref[kTile] = {}, max[kTile], min[kTile];
+void PackKeys(const Band& band, const Strip<T>& strip, const Panel<T>& panel, int64_t* safe_rows) {
   constexpr T limit = Safe<T>::exponent;
-  int64_t safe_rows = band.rows;
-  if (band.causal) {
-    // The reference may only know the past: the first key, which every row sees, if 0 is too far from it.
-    int64_t first = 0;
-    while (tile.padded && first < band.keys && tile.padded[first]) ++first;
-    for (int i = 0; first < band.keys && i < tile.lanes; ++i) {
-      const T k = tile.k[first * tile.stride + i];
-      if (!(k >= -limit && k <= limit)) ref[i] = k;
-      if (!(std::abs(k) <= std::numeric_limits<T>::max())) ref[i] = T(0), safe_rows = 0;
+  KeyState<T> states[kStrip / kTile];
+  const int tiles = strip.tiles();
+  int64_t first = 0;
+  while (strip.padded && first < band.keys && strip.padded[first]) ++first;
+  for (int tile = 0; tile < tiles; ++tile) {
+    KeyState<T>& s = states[tile];
+    s.restart(band.keys);
+    safe_rows[tile] = band.rows;
+    for (int i = 0; i < kTile; ++i) s.ref[i] = T(0);
+    // A causal reference may only know the past: the first key, which every row sees, if 0 is too far from it.
+    for (int i = 0; band.causal && first < band.keys && i < strip.lanes(tile); ++i) {
+      const T k = strip.k[first * strip.stride + tile * kTile + i];
+      if (!(k >= -limit && k <= limit)) s.ref[i] = k;
+      if (!(std::abs(k) <= std::numeric_limits<T>::max())) s.ref[i] = T(0), safe_rows[tile] = 0;
     }
-    const int64_t safe = PackPanel(band, tile, ref, panel, max, min);
-    if (safe < band.keys) safe_rows = std::min(safe_rows, safe);
-  } else {
-    int64_t safe = PackPanel(band, tile, ref, panel, max, min);
+  }
+  for (int64_t j = 0; j < band.keys; j += kTogether) {
+    for (int tile = 0; tile < tiles; ++tile) {
+      PackRange(band, strip, tile, j, std::min(j + kTogether, band.keys), states[tile],
+                panel.rows + tile * panel.step);
+    }
+  }
+  for (int tile = 0; tile < tiles; ++tile) {
+    KeyState<T>& s = states[tile];
+    T* rows = panel.rows + tile * panel.step;
     bool moved = false;
-    for (int i = 0; i < tile.lanes; ++i) {
-      const bool any = max[i] >= -std::numeric_limits<T>::max();
-      if (!any || (max[i] >= -limit && max[i] <= limit && !(band.window_only && min[i] < -limit))) continue;
-      ref[i] = band.window_only ? max[i] / 2 + min[i] / 2 : max[i];
+    for (int i = 0; !band.causal && i < strip.lanes(tile); ++i) {
+      const bool any = s.max[i] >= -std::numeric_limits<T>::max();
+      if (!any || (s.max[i] >= -limit && s.max[i] <= limit && !(band.window_only && s.min[i] < -limit))) continue;
+      s.ref[i] = band.window_only ? s.max[i] / 2 + s.min[i] / 2 : s.max[i];
       moved = true;
     }
-    if (moved) safe = PackPanel(band, tile, ref, panel, max, min);
-    if (safe < band.keys) safe_rows = 0;
+    if (moved) {
+      s.restart(band.keys);
+      PackRange(band, strip, tile, 0, band.keys, s, rows);
+    }
+    if (s.safe < band.keys) safe_rows[tile] = band.causal ? std::min(safe_rows[tile], s.safe) : 0;
+    Outside(
+        blocks(band.rows), band.keys, [&](int64_t b) { return band.key_begin(b * kRows); },
+        [&](int64_t b) { return band.key_end(std::min((b + 1) * kRows, band.rows)); }, rows,
+        panel.before ? panel.before + tile * panel.step : nullptr,
+        panel.after ? panel.after + tile * panel.step : nullptr);
   }
-  Outside(
-      blocks(band.rows), band.keys, [&](int64_t b) { return band.key_begin(b * kRows); },
-      [&](int64_t b) { return band.key_end(std::min((b + 1) * kRows, band.rows)); }, panel, before, after);
-  return safe_rows;
 }
 
 /// One block of the packed weights. row(i, a, b): sets [a, b), the inner items with a bias of outer item i, and returns
@@ -268,77 +293,110 @@ void PackWeightsTransposed(const Band& band, int64_t b0, int64_t b1, const T* w,
 }
 
 template <class T>
-void Forward(const Band& band, int64_t b0, int64_t b1, const Tile<T>& tile, const T* panel, const T* before,
-             const T* after, const T* packed, int64_t width, const BandOut<T>& out) {
+void Forward(const Band& band, int64_t b0, int64_t b1, const Strip<T>& strip, const Panel<T>& panel, const T* packed,
+             int64_t width, const BandOut<T>& out) {
   const TileTag<T> d;
-  Product(
-      band.rows, b0, b1, [&](int64_t b) { return band.key_begin(b * kRows); },
-      [&](int64_t b) { return band.key_end(std::min((b + 1) * kRows, band.rows)); }, panel, before, after, packed,
-      width, [&](int64_t t, const T* acc) {
-        if (out.exact && out.exact[t]) return;
-        HWY_ALIGN T qb[kTile];
-        const T* q = tile.q ? Widen(tile.q + t * tile.stride, tile.lanes, qb) : nullptr;
-        for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
-          const auto num = hn::Load(d, acc + i), den = hn::Load(d, acc + kTile + i);
-          const auto r = Ratio(d, num, den);
-          StoreTile(d, q ? Gated(d, r, hn::LoadU(d, q + i)) : r, out.y + t * tile.stride, i, tile.lanes);
-          if (out.r) StoreTile(d, r, out.r + t * tile.stride, i, tile.lanes);
-          if (out.den) StoreTile(d, den, out.den + t * tile.stride, i, tile.lanes);
-        }
-      });
+  for (int64_t g = b0; g < b1; g += kGroup) {
+    for (int tile = 0; tile < strip.tiles(); ++tile) {
+      const int lanes = strip.lanes(tile);
+      const uint8_t* exact = out.exact ? out.exact + tile * band.rows : nullptr;
+      Product(
+          band.rows, g, std::min<int64_t>(g + kGroup, b1), [&](int64_t b) { return band.key_begin(b * kRows); },
+          [&](int64_t b) { return band.key_end(std::min((b + 1) * kRows, band.rows)); }, panel, tile,
+          packed + (g - b0) * width * kRows, width, [&](int64_t t, const T* acc) {
+            if (exact && exact[t]) return;
+            HWY_ALIGN T qb[kTile];
+            const int64_t at = t * strip.stride + tile * kTile;
+            const T* q = strip.q ? Ahead(strip.q + at, strip.stride, lanes, qb) : nullptr;
+            for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
+              const auto num = hn::Load(d, acc + i), den = hn::Load(d, acc + kTile + i);
+              const auto r = Ratio(d, num, den);
+              StoreTile(d, q ? Gated(d, r, hn::LoadU(d, q + i)) : r, out.y + at, i, lanes);
+              if (out.r) StoreTile(d, r, out.r + at, i, lanes);
+              if (out.den) StoreTile(d, den, out.den + at, i, lanes);
+            }
+          });
+    }
+  }
 }
 
+/// Panel rows [t0, t1) of one tile of the panel of rows.
 template <class T>
-void PackRows(const Band& band, const Tile<T>& tile, const BandGrad<T>& grad, T* panel, T* before, T* after) {
+HWY_INLINE void PackRowRange(const Strip<T>& strip, int tile, int64_t t0, int64_t t1, const BandGrad<T>& grad,
+                             uint8_t* exact, T* panel) {
   const TileTag<T> d;
+  const int lanes = strip.lanes(tile);
   HWY_ALIGN T qb[kTile], gb[kTile], rb[kTile], db[kTile];
-  for (int64_t t = 0; t < band.rows; ++t) {
+  for (int64_t t = t0; t < t1; ++t) {
     T* out = panel + t * kPanel;
-    const int64_t row = t * tile.stride;
-    const T* dy = Widen(grad.dy + row, tile.lanes, gb);
-    for (int i = 0; i < kTile; ++i) {
-      if (std::abs(dy[i]) > Safe<T>::value) grad.exact[t] = 1;
+    const int64_t row = t * strip.stride + tile * kTile;
+    const T* dy = Ahead(grad.dy + row, strip.stride, lanes, gb);
+    for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
+      const auto bad = hn::Gt(hn::Abs(hn::LoadU(d, dy + i)), hn::Set(d, Safe<T>::value));
+      if (HWY_UNLIKELY(!hn::AllFalse(d, bad))) exact[t] = 1;
     }
-    if (grad.exact[t]) {
+    if (exact[t]) {
       for (int i = 0; i < kPanel; ++i) out[i] = T(0);
       continue;
     }
-    const T* q = tile.q ? Widen(tile.q + row, tile.lanes, qb) : nullptr;
-    const T* r = Widen(grad.r + row, tile.lanes, rb);
-    const T* den = Widen(grad.den + row, tile.lanes, db);
+    const T* q = strip.q ? Ahead(strip.q + row, strip.stride, lanes, qb) : nullptr;
+    const T* r = Ahead(grad.r + row, strip.stride, lanes, rb);
+    const T* den = Ahead(grad.den + row, strip.stride, lanes, db);
     for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
       const auto rt = hn::LoadU(d, r + i);
       auto a = hn::LoadU(d, dy + i);
       if (q) {
         auto dq = hn::Zero(d);
         a = GateGradient(d, a, hn::LoadU(d, q + i), rt, dq);
-        StoreTile(d, dq, grad.dq + row, i, tile.lanes);
+        StoreTile(d, dq, grad.dq + row, i, lanes);
       }
       const auto share = Ratio(d, a, hn::LoadU(d, den + i));
       hn::Store(share, d, out + i);
       hn::Store(hn::Neg(hn::Mul(share, rt)), d, out + kTile + i);
     }
   }
-  Outside(
-      blocks(band.keys), band.rows, [&](int64_t b) { return band.row_begin(b * kRows); },
-      [&](int64_t b) { return band.row_end(std::min((b + 1) * kRows, band.keys)); }, panel, before, after);
 }
 
 template <class T>
-void Backward(const Band& band, int64_t b0, int64_t b1, int64_t stride, int lanes, const T* keys_panel,
-              const T* rows_panel, const T* before, const T* after, const T* packed, int64_t width, T* dk, T* dv) {
+void PackRows(const Band& band, const Strip<T>& strip, const BandGrad<T>& grad, const Panel<T>& panel) {
+  for (int64_t t = 0; t < band.rows; t += kTogether) {
+    for (int tile = 0; tile < strip.tiles(); ++tile) {
+      PackRowRange(strip, tile, t, std::min(t + kTogether, band.rows), grad, grad.exact + tile * band.rows,
+                   panel.rows + tile * panel.step);
+    }
+  }
+  for (int tile = 0; tile < strip.tiles(); ++tile) {
+    Outside(
+        blocks(band.keys), band.rows, [&](int64_t b) { return band.row_begin(b * kRows); },
+        [&](int64_t b) { return band.row_end(std::min((b + 1) * kRows, band.keys)); }, panel.rows + tile * panel.step,
+        panel.before ? panel.before + tile * panel.step : nullptr,
+        panel.after ? panel.after + tile * panel.step : nullptr);
+  }
+}
+
+template <class T>
+void Backward(const Band& band, int64_t b0, int64_t b1, const Strip<T>& strip, const Panel<T>& keys,
+              const Panel<T>& rows, const T* packed, int64_t width, T* dk, T* dv) {
   const TileTag<T> d;
-  Product(
-      band.keys, b0, b1, [&](int64_t b) { return band.row_begin(b * kRows); },
-      [&](int64_t b) { return band.row_end(std::min((b + 1) * kRows, band.keys)); }, rows_panel, before, after,
-      packed, width, [&](int64_t j, const T* acc) {
-        for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
-          const auto a = hn::Load(d, acc + i), c = hn::Load(d, acc + kTile + i);
-          const auto ev = hn::Load(d, keys_panel + j * kPanel + i), e = hn::Load(d, keys_panel + j * kPanel + kTile + i);
-          StoreTile(d, hn::Mul(e, a), dv + j * stride, i, lanes);
-          StoreTile(d, hn::MulAdd(ev, a, hn::Mul(e, c)), dk + j * stride, i, lanes);
-        }
-      });
+  for (int64_t g = b0; g < b1; g += kGroup) {
+    for (int tile = 0; tile < strip.tiles(); ++tile) {
+      const int lanes = strip.lanes(tile);
+      const T* key_rows = keys.rows + tile * keys.step;
+      Product(
+          band.keys, g, std::min<int64_t>(g + kGroup, b1), [&](int64_t b) { return band.row_begin(b * kRows); },
+          [&](int64_t b) { return band.row_end(std::min((b + 1) * kRows, band.keys)); }, rows, tile,
+          packed + (g - b0) * width * kRows, width, [&](int64_t j, const T* acc) {
+            const T* key = key_rows + j * kPanel;
+            const int64_t at = j * strip.stride + tile * kTile;
+            for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
+              const auto a = hn::Load(d, acc + i), c = hn::Load(d, acc + kTile + i);
+              const auto ev = hn::Load(d, key + i), e = hn::Load(d, key + kTile + i);
+              StoreTile(d, hn::Mul(e, a), dv + at, i, lanes);
+              StoreTile(d, hn::MulAdd(ev, a, hn::Mul(e, c)), dk + at, i, lanes);
+            }
+          });
+    }
+  }
 }
 
 /// sums[i, j] = sum over tiles and channels of rows_panel[t_i] . keys_panel[j_j], for 3 rows and 4 keys.
@@ -412,37 +470,14 @@ void Dw(const Band& band, int64_t t0, int64_t t1, int64_t j0, int64_t j1, int64_
   }
 }
 
-// Highway dispatches plain functions, so each gets a name for each type.
-#define AFT_BOTH(T, _)                                                                                                 \
-  int64_t BandPackKeys_##_(const Band& b, const Tile<T>& t, T* p, T* before, T* after) {                               \
-    return PackKeys(b, t, p, before, after);                                                                           \
-  }                                                                                                                    \
-  void BandPackWeights_##_(const Band& b, int64_t b0, int64_t b1, const T* w, int64_t ld, int64_t t0, int64_t j0,      \
-                           int64_t width, T* packed, uint8_t* unsafe) {                                                \
-    PackWeights(b, b0, b1, w, ld, t0, j0, width, packed, unsafe);                                                      \
-  }                                                                                                                    \
-  void BandPackWeightsTransposed_##_(const Band& b, int64_t b0, int64_t b1, const T* w, int64_t ld, int64_t t0,        \
-                                     int64_t j0, int64_t width, T* packed) {                                           \
-    PackWeightsTransposed(b, b0, b1, w, ld, t0, j0, width, packed);                                                    \
-  }                                                                                                                    \
-  void BandForward_##_(const Band& b, int64_t b0, int64_t b1, const Tile<T>& t, const T* panel, const T* before,       \
-                       const T* after, const T* packed, int64_t width, const BandOut<T>& out) {                        \
-    Forward(b, b0, b1, t, panel, before, after, packed, width, out);                                                   \
-  }                                                                                                                    \
-  void BandPackRows_##_(const Band& b, const Tile<T>& t, const BandGrad<T>& g, T* p, T* before, T* after) {            \
-    PackRows(b, t, g, p, before, after);                                                                               \
-  }                                                                                                                    \
-  void BandBackward_##_(const Band& b, int64_t b0, int64_t b1, int64_t stride, int lanes, const T* kp, const T* rp,    \
-                        const T* before, const T* after, const T* packed, int64_t width, T* dk, T* dv) {               \
-    Backward(b, b0, b1, stride, lanes, kp, rp, before, after, packed, width, dk, dv);                                  \
-  }                                                                                                                    \
-  void BandDw_##_(const Band& b, int64_t t0, int64_t t1, int64_t j0, int64_t j1, int64_t tiles, const T* kp,           \
-                  int64_t ks, const T* rp, int64_t rs, const T* w, T* dw, int64_t ld) {                                \
-    Dw(b, t0, t1, j0, j1, tiles, kp, ks, rp, rs, w, dw, ld);                                                           \
-  }
-AFT_BOTH(float, f32)
-AFT_BOTH(double, f64)
-#undef AFT_BOTH
+const BandKernels<float>& BandTable_f32() {
+  static constexpr BandKernels<float> kTable = {PackKeys<float>, PackWeights<float>, PackWeightsTransposed<float>, Forward<float>, PackRows<float>, Backward<float>, Dw<float>};
+  return kTable;
+}
+const BandKernels<double>& BandTable_f64() {
+  static constexpr BandKernels<double> kTable = {PackKeys<double>, PackWeights<double>, PackWeightsTransposed<double>, Forward<double>, PackRows<double>, Backward<double>, Dw<double>};
+  return kTable;
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace kernels
@@ -452,46 +487,17 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace aft::kernels {
 
-#define AFT_EXPORT(T, _)                                                                                               \
-  HWY_EXPORT(BandPackKeys_##_);                                                                                        \
-  HWY_EXPORT(BandPackWeights_##_);                                                                                     \
-  HWY_EXPORT(BandPackWeightsTransposed_##_);                                                                           \
-  HWY_EXPORT(BandForward_##_);                                                                                         \
-  HWY_EXPORT(BandPackRows_##_);                                                                                        \
-  HWY_EXPORT(BandBackward_##_);                                                                                        \
-  HWY_EXPORT(BandDw_##_);                                                                                              \
-  int64_t band_pack_keys(const Band& b, const Tile<T>& t, T* panel, T* before, T* after) noexcept {                    \
-    return HWY_DYNAMIC_DISPATCH(BandPackKeys_##_)(b, t, panel, before, after);                                         \
-  }                                                                                                                    \
-  void band_pack_weights(const Band& b, int64_t b0, int64_t b1, const T* w, int64_t ld, int64_t t0, int64_t j0,        \
-                         int64_t width, T* packed, uint8_t* unsafe) noexcept {                                         \
-    HWY_DYNAMIC_DISPATCH(BandPackWeights_##_)(b, b0, b1, w, ld, t0, j0, width, packed, unsafe);                        \
-  }                                                                                                                    \
-  void band_pack_weights_transposed(const Band& b, int64_t b0, int64_t b1, const T* w, int64_t ld, int64_t t0,         \
-                                    int64_t j0, int64_t width, T* packed) noexcept {                                   \
-    HWY_DYNAMIC_DISPATCH(BandPackWeightsTransposed_##_)(b, b0, b1, w, ld, t0, j0, width, packed);                      \
-  }                                                                                                                    \
-  void band_forward(const Band& b, int64_t b0, int64_t b1, const Tile<T>& t, const T* panel, const T* before,          \
-                    const T* after, const T* packed, int64_t width, const BandOut<T>& out) noexcept {                  \
-    HWY_DYNAMIC_DISPATCH(BandForward_##_)(b, b0, b1, t, panel, before, after, packed, width, out);                     \
-  }                                                                                                                    \
-  void band_pack_rows(const Band& b, const Tile<T>& t, const BandGrad<T>& g, T* panel, T* before,                      \
-                      T* after) noexcept {                                                                             \
-    HWY_DYNAMIC_DISPATCH(BandPackRows_##_)(b, t, g, panel, before, after);                                             \
-  }                                                                                                                    \
-  void band_backward(const Band& b, int64_t b0, int64_t b1, int64_t stride, int lanes, const T* keys_panel,            \
-                     const T* rows_panel, const T* before, const T* after, const T* packed, int64_t width, T* dk,      \
-                     T* dv) noexcept {                                                                                 \
-    HWY_DYNAMIC_DISPATCH(BandBackward_##_)                                                                             \
-    (b, b0, b1, stride, lanes, keys_panel, rows_panel, before, after, packed, width, dk, dv);                          \
-  }                                                                                                                    \
-  void band_dw(const Band& b, int64_t t0, int64_t t1, int64_t j0, int64_t j1, int64_t tiles, const T* keys_panel,      \
-               int64_t key_step, const T* rows_panel, int64_t row_step, const T* w, T* dw, int64_t ld) noexcept {      \
-    HWY_DYNAMIC_DISPATCH(BandDw_##_)(b, t0, t1, j0, j1, tiles, keys_panel, key_step, rows_panel, row_step, w, dw, ld); \
-  }
-AFT_EXPORT(float, f32)
-AFT_EXPORT(double, f64)
-#undef AFT_EXPORT
+HWY_EXPORT(BandTable_f32);
+HWY_EXPORT(BandTable_f64);
+
+template <>
+const BandKernels<float>& band_kernels() noexcept {
+  return HWY_DYNAMIC_DISPATCH(BandTable_f32)();
+}
+template <>
+const BandKernels<double>& band_kernels() noexcept {
+  return HWY_DYNAMIC_DISPATCH(BandTable_f64)();
+}
 
 }  // namespace aft::kernels
 #endif

@@ -30,19 +30,19 @@ struct Safe<double> {
   static constexpr double exponent = 200., value = 1e60;
 };
 
-/// The highest-precision statement about our float exponential: relative error for -87 <= x <= 88; below it is 0.
-inline constexpr double kExpError = 2.4e-7;
-/// y[i] = exp(x[i]). x and y may be the same. Cost: about one load, one store and ten FMAs a vector.
-void exp(const float* x, float* y, int64_t n) noexcept;
-void exp(const double* x, double* y, int64_t n) noexcept;
-
 /// The SIMD target in use, for example "AVX2".
 const char* target_name() noexcept;
 
+// Each family of kernels is a table of functions for a number type (float, double), compiled for every SIMD target and
+// chosen for the processor at run time: `simple_kernels<float>().forward(...)`.
+
 // ------------------------------------------------------------------------------------------------------------- simple
 
-/// Channels that one call of simple_* should get: its state then lives in the first-level cache.
-inline constexpr int kSimpleChannels = 32;
+/// Relative error of SimpleKernels<float>::exp for -87 <= x <= 88; below that it gives 0, above it stays at exp(88).
+inline constexpr double kExpError = 2.4e-7;
+
+/// Channels that one call of forward and backward should get: their state then lives in the first-level cache.
+inline constexpr int kSimpleChannels = 64;
 
 /// One batch row of AFT-simple, channels [c0, c1), c1 - c0 <= kSimpleChannels. q null: no gate (y = num / den).
 /// Running maximum: stable for every finite input. O(T) time, state of three numbers a channel.
@@ -54,21 +54,36 @@ struct Simple {
   const uint8_t* padded;  // [Tk] or null
   T* y;                   // [Tq, D]; must not overlap the inputs
 };
-void simple_forward(const Simple<float>&) noexcept;
-void simple_forward(const Simple<double>&) noexcept;
 
-/// Numbers of scratch that simple_backward needs.
+/// Numbers of scratch that SimpleKernels::backward needs.
 constexpr int64_t simple_scratch(int64_t Tq, int64_t Tk) { return 3 * kSimpleChannels * (Tq > Tk ? Tq : Tk); }
-/// Gradients of simple_forward; `y` of the argument is not used. dq null where q is.
-void simple_backward(const Simple<float>&, const float* dy, float* dq, float* dk, float* dv, float* scratch) noexcept;
-void simple_backward(const Simple<double>&, const double* dy, double* dq, double* dk, double* dv,
-                     double* scratch) noexcept;
 
-/// One position of n channels: state is [3, n], `fresh` says that nothing was seen yet (the state is then not read).
-void simple_step(int64_t n, bool fresh, const float* q, const float* k, const float* v, float* state,
-                 float* y) noexcept;
-void simple_step(int64_t n, bool fresh, const double* q, const double* k, const double* v, double* state,
-                 double* y) noexcept;
+/// One position of local, conv and full: a ring of the last keys plus the sums of what has left it.
+template <class T>
+struct WindowStep {
+  int64_t n, count, first, capacity;  // n channels; count entries from ring index `first` on, wrapping at capacity
+  bool has_past;                      // state holds something (and counts: not window_only)
+  const T *q, *ring_k, *ring_v;       // [n] or null, [capacity, n], [capacity, n]
+  const T *state, *w;                 // [3, n]; biases of the entries, oldest first, or null
+  bool w_per_channel;                 // w is [count, n] instead of [count]
+  T* y;                               // [n]
+};
+
+template <class T>
+struct SimpleKernels {
+  void (*forward)(const Simple<T>&);
+  /// Gradients of forward; `y` of the argument is not used. dq null where q is.
+  void (*backward)(const Simple<T>&, const T* dy, T* dq, T* dk, T* dv, T* scratch);
+  /// One position of n channels: state is [3, n], `fresh` says that nothing was seen yet (it is then not read). y null:
+  /// only take (k, v) in.
+  void (*step)(int64_t n, bool fresh, const T* q, const T* k, const T* v, T* state, T* y);
+  /// The caller puts (k, v) into the ring before, and hands what leaves the ring to `step` without y.
+  void (*window_step)(const WindowStep<T>&);
+  /// y[i] = exp(x[i]); x and y may be the same.
+  void (*exp)(const T* x, T* y, int64_t n);
+};
+template <class T>
+const SimpleKernels<T>& simple_kernels() noexcept;
 
 // ------------------------------------------------------------------------------------------------------ full and local
 
@@ -97,89 +112,76 @@ struct Band {
 
 constexpr int64_t blocks(int64_t n) { return (n + kRows - 1) / kRows; }
 
-/// One batch row, channels [c, c + lanes), lanes <= kTile; pointers at that first channel, rows `stride` apart.
+/// Channels that one call of band_* should get: rows lie kilobytes apart, and memory gives them back in whole lines.
+inline constexpr int kStrip = 8 * kTile;
+
+/// One batch row, `channels` <= kStrip of its channels; pointers at the first of them, rows `stride` apart. It holds
+/// tiles() tiles, the last one perhaps narrower than kTile.
 template <class T>
-struct Tile {
+struct Strip {
   const T *q, *k, *v;  // q may be null
-  int64_t stride;
-  int lanes;
+  int64_t stride, channels;
   const uint8_t* padded;  // [keys] or null
+
+  int tiles() const { return static_cast<int>((channels + kTile - 1) / kTile); }
+  int lanes(int tile) const {
+    return static_cast<int>(channels - tile * kTile < kTile ? channels - tile * kTile : kTile);
+  }
 };
 
-/// Panel of keys: panel [keys, kPanel] = [exp(k - ref) v | exp(k - ref)]; before and after [blocks(rows), kPanel] = sums
-/// of the panel rows below key_begin and from key_end on, per block of rows (null: not wanted: full, window_only, and
-/// `after` of causal bands). Returns how many rows, from the first, may take the fast path.
-int64_t band_pack_keys(const Band&, const Tile<float>&, float* panel, float* before, float* after) noexcept;
-int64_t band_pack_keys(const Band&, const Tile<double>&, double* panel, double* before, double* after) noexcept;
+/// The panel of a tile and the sums of its rows outside of the band, per block; those of the next tile lie `step` on.
+/// before and after may be null: nothing there (full, window_only, one side of causal bands).
+template <class T>
+struct Panel {
+  T *rows, *before, *after;
+  int64_t step;
+};
 
-/// exp(w) of blocks [b0, b1) of kRows rows, interleaved for the multiplication: packed [b1 - b0, width, kRows], width >=
-/// key_end - key_begin of any block. w: element (t, j) at w[(t - t0) * ld + (j - j0)]. unsafe[t] (may be null) is set to 1
-/// for rows whose bias is beyond Safe.
-void band_pack_weights(const Band&, int64_t b0, int64_t b1, const float* w, int64_t ld, int64_t t0, int64_t j0,
-                       int64_t width, float* packed, uint8_t* unsafe) noexcept;
-void band_pack_weights(const Band&, int64_t b0, int64_t b1, const double* w, int64_t ld, int64_t t0, int64_t j0,
-                       int64_t width, double* packed, uint8_t* unsafe) noexcept;
-/// The same transposed: blocks of kRows keys over rows; w: element (t, j) at w[(j - j0) * ld + (t - t0)].
-void band_pack_weights_transposed(const Band&, int64_t b0, int64_t b1, const float* w, int64_t ld, int64_t t0,
-                                  int64_t j0, int64_t width, float* packed) noexcept;
-void band_pack_weights_transposed(const Band&, int64_t b0, int64_t b1, const double* w, int64_t ld, int64_t t0,
-                                  int64_t j0, int64_t width, double* packed) noexcept;
-
-/// Rows of blocks [b0, b1): y, and r = num / den and den where they are wanted (null: not), each at the tile's first
-/// channel with rows `stride` apart. Rows with exact[t] != 0 (exact may be null) are left alone.
+/// Where band forward writes, each at the strip's first channel with rows `stride` apart; r and den may be null. Rows with
+/// exact[tile * rows + t] != 0 are left alone (exact may be null).
 template <class T>
 struct BandOut {
   T *y, *r, *den;
   const uint8_t* exact;
 };
-void band_forward(const Band&, int64_t b0, int64_t b1, const Tile<float>&, const float* panel, const float* before,
-                  const float* after, const float* packed, int64_t width, const BandOut<float>&) noexcept;
-void band_forward(const Band&, int64_t b0, int64_t b1, const Tile<double>&, const double* panel, const double* before,
-                  const double* after, const double* packed, int64_t width, const BandOut<double>&) noexcept;
 
-/// Panel of rows: [a / den | -a r / den] with a = dy gate(q), zero where exact[t]; writes dq (null where q is);
-/// before/after [blocks(keys), kPanel] as in band_pack_keys with rows for keys. Sets exact[t] where |dy| is beyond Safe.
+/// What the panel of rows is made of, and dq (null where q is); [rows] x stride. exact [tiles, rows] is read and set.
 template <class T>
 struct BandGrad {
-  const T *dy, *r, *den;  // [rows] x stride
+  const T *dy, *r, *den;
   T* dq;
-  uint8_t* exact;  // [rows]
+  uint8_t* exact;
 };
-void band_pack_rows(const Band&, const Tile<float>&, const BandGrad<float>&, float* panel, float* before,
-                    float* after) noexcept;
-void band_pack_rows(const Band&, const Tile<double>&, const BandGrad<double>&, double* panel, double* before,
-                    double* after) noexcept;
 
-/// dk and dv of the keys of blocks [b0, b1), from the panel of keys and the panel of rows.
-void band_backward(const Band&, int64_t b0, int64_t b1, int64_t stride, int lanes, const float* keys_panel,
-                   const float* rows_panel, const float* before, const float* after, const float* packed,
-                   int64_t width, float* dk, float* dv) noexcept;
-void band_backward(const Band&, int64_t b0, int64_t b1, int64_t stride, int lanes, const double* keys_panel,
-                   const double* rows_panel, const double* before, const double* after, const double* packed,
-                   int64_t width, double* dk, double* dv) noexcept;
-
-/// dw of rows [t0, t1) and keys [j0, j1), summed over `tiles` pairs of panels that lie `key_step` and `row_step` numbers
-/// apart: dw[(t - t0) * ld + (j - j0)] = exp(w) * sum; w has the layout of dw. Zero outside the band.
-void band_dw(const Band&, int64_t t0, int64_t t1, int64_t j0, int64_t j1, int64_t tiles, const float* keys_panel,
-             int64_t key_step, const float* rows_panel, int64_t row_step, const float* w, float* dw, int64_t ld) noexcept;
-void band_dw(const Band&, int64_t t0, int64_t t1, int64_t j0, int64_t j1, int64_t tiles, const double* keys_panel,
-             int64_t key_step, const double* rows_panel, int64_t row_step, const double* w, double* dw, int64_t ld) noexcept;
-
-/// One position of local (and full): a ring of the last keys plus the sums of what left the ring. `state` is [3, n];
-/// `ring_k`, `ring_v` are [capacity, n]; w is the bias of the ring's entries oldest first (null: no bias), of one or of
-/// n numbers an entry (w_per_channel). The caller appends (k, v) before and moves what leaves with simple_absorb.
+/// Packed weights: exp(w) of kRows rows interleaved, [blocks, width, kRows], width >= key_end - key_begin of any block.
 template <class T>
-struct WindowStep {
-  int64_t n, count, first, capacity;  // count entries from ring index first on, wrapping
-  bool has_past;                      // state holds something (and counts: not window_only)
-  const T *q, *ring_k, *ring_v, *state, *w;
-  bool w_per_channel;
-  T* y;
+struct BandKernels {
+  /// Panel of keys: rows [keys, kPanel] = [exp(k - ref) v | exp(k - ref)]; before and after [blocks(rows), kPanel] = sums
+  /// of the panel rows below key_begin and from key_end on. safe_rows [tiles]: how many rows, from the first, may take
+  /// the fast path.
+  void (*pack_keys)(const Band&, const Strip<T>&, const Panel<T>&, int64_t* safe_rows);
+  /// Packs the weights of blocks [b0, b1) of rows. w: element (t, j) at w[(t - t0) * ld + (j - j0)]. Sets unsafe[t] to
+  /// whether the row's bias is beyond Safe.
+  void (*pack_weights)(const Band&, int64_t b0, int64_t b1, const T* w, int64_t ld, int64_t t0, int64_t j0,
+                       int64_t width, T* packed, uint8_t* unsafe);
+  /// The same transposed: blocks of keys over rows; w: element (t, j) at w[(j - j0) * ld + (t - t0)].
+  void (*pack_weights_transposed)(const Band&, int64_t b0, int64_t b1, const T* w, int64_t ld, int64_t t0, int64_t j0,
+                                  int64_t width, T* packed);
+  /// y, r = num / den and den of the rows of blocks [b0, b1).
+  void (*forward)(const Band&, int64_t b0, int64_t b1, const Strip<T>&, const Panel<T>& keys, const T* packed,
+                  int64_t width, const BandOut<T>&);
+  /// Panel of rows: [a / den | -a r / den] with a = dy gate(q), zero where exact; dq; before and after
+  /// [blocks(keys), kPanel] as in pack_keys with rows for keys. Sets exact where |dy| is beyond Safe.
+  void (*pack_rows)(const Band&, const Strip<T>&, const BandGrad<T>&, const Panel<T>& rows);
+  /// dk and dv of the keys of blocks [b0, b1), at the strip's first channel.
+  void (*backward)(const Band&, int64_t b0, int64_t b1, const Strip<T>&, const Panel<T>& keys, const Panel<T>& rows,
+                   const T* packed, int64_t width, T* dk, T* dv);
+  /// dw of rows [t0, t1) and keys [j0, j1), summed over `tiles` pairs of panels that lie `key_step` and `row_step`
+  /// apart: dw[(t - t0) * ld + (j - j0)] = exp(w) * sum; w has the layout of dw. Zero outside the band.
+  void (*dw)(const Band&, int64_t t0, int64_t t1, int64_t j0, int64_t j1, int64_t tiles, const T* keys,
+             int64_t key_step, const T* rows, int64_t row_step, const T* w, T* dw, int64_t ld);
 };
-void window_step(const WindowStep<float>&) noexcept;
-void window_step(const WindowStep<double>&) noexcept;
-/// state += (k, v), as simple_step does without the output.
-void simple_absorb(int64_t n, bool fresh, const float* k, const float* v, float* state) noexcept;
-void simple_absorb(int64_t n, bool fresh, const double* k, const double* v, double* state) noexcept;
+template <class T>
+const BandKernels<T>& band_kernels() noexcept;
 
 }  // namespace aft::kernels

@@ -13,44 +13,53 @@ namespace {
 constexpr int64_t kPackedSize = 1 << 18;  // numbers of packed w at a time: 1 MB in float, it stays in the cache
 constexpr int64_t kSub = 8 * kRows;       // rows of w that are made together
 
+/// A task is a strip: one batch row and a few tiles of its channels. Tiles are numbered through all batch rows, and own
+/// their panels and flags.
 template <class T>
 struct Layout {
   Band band;
-  int64_t tiles, tasks, D;
+  int64_t D, tiles, all_tiles, strip_tiles, strips, tasks;
   bool before, after;
 
-  Layout(const Problem<T>& p, const BandBias<T>& bias) {
+  Layout(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias) {
     const bool everything = bias.window < 0 || bias.window >= std::max(p.Tq, p.Tk);
     band = {p.Tq, p.Tk, everything ? -1 : bias.window, p.causal, bias.window_only};
-    D = p.D;
-    tiles = (D + kTile - 1) / kTile;
-    tasks = p.B * tiles;
     before = !everything && !bias.window_only;
     after = before && !p.causal;
+    D = p.D;
+    tiles = (D + kTile - 1) / kTile;
+    all_tiles = p.B * tiles;
+    strip_tiles = kStrip / kTile;
+    const auto count = [&] { return (tiles + strip_tiles - 1) / strip_tiles; };
+    while (strip_tiles > 1 && p.B * count() < 2 * exec.threads) strip_tiles /= 2;
+    strips = count();
+    tasks = p.B * strips;
   }
-  int64_t batch(int64_t task) const { return task / tiles; }
-  int64_t channel(int64_t task) const { return task % tiles * kTile; }
-  int lanes(int64_t task) const { return static_cast<int>(std::min<int64_t>(kTile, D - channel(task))); }
+  int64_t batch(int64_t task) const { return task / strips; }
+  int64_t channel(int64_t task) const { return task % strips * strip_tiles * kTile; }
+  int64_t first_tile(int64_t task) const { return batch(task) * tiles + task % strips * strip_tiles; }
   int64_t row_offset(int64_t task) const { return batch(task) * band.rows * D + channel(task); }
   int64_t key_offset(int64_t task) const { return batch(task) * band.keys * D + channel(task); }
-  Tile<T> tile(const Problem<T>& p, int64_t task) const {
+  Strip<T> strip(const Problem<T>& p, int64_t task) const {
     return {p.q ? p.q + row_offset(task) : nullptr,
             p.k + key_offset(task),
             p.v + key_offset(task),
             D,
-            lanes(task),
+            std::min(strip_tiles * kTile, D - channel(task)),
             p.padded ? p.padded + batch(task) * band.keys : nullptr};
   }
-  /// The most inner items that a block of kRows outer items (of n) looks at.
+  /// The most inner items that a block of kRows outer items looks at.
   int64_t width(int64_t inner) const {
     if (band.window < 0) return std::max<int64_t>(inner, 1);
     return std::max<int64_t>(std::min(inner, (band.causal ? band.window : 2 * band.window - 1) + kRows - 1), 1);
   }
-  ExactChannel<T> exact(const Problem<T>& p, int64_t task, int lane, LogSum* scratch) const {
-    const Tile<T> t = tile(p, task);
-    return {band, t.k + lane, D, t.v + lane, D, t.padded, scratch};
-  }
 };
+
+/// The exact path for one channel of a strip.
+template <class T>
+ExactChannel<T> exact_channel(const Band& band, const Strip<T>& s, int64_t c, LogSum* scratch) {
+  return {band, s.k + c, s.stride, s.v + c, s.stride, s.padded, scratch};
+}
 
 /// Calls f(t, w) with the biases of each flagged row of [t0, t1), w(j) for the keys of its window.
 template <class T, class F>
@@ -82,7 +91,7 @@ void pack(const Exec& exec, const Band& band, const BandBias<T>& bias, int64_t b
       const int64_t lo = band.key_begin(t0), hi = std::max(lo, band.key_end(t1)), ld = hi - lo;
       raw.grow(exec, std::max<int64_t>(ld * kSub, 1));
       if (ld > 0) bias.rows(t0, t1, lo, hi, raw.get(), ld);
-      band_pack_weights(band, b, e, raw.get(), ld, t0, lo, width, packed + (b - b0) * width * kRows, unsafe);
+      band_kernels<T>().pack_weights(band, b, e, raw.get(), ld, t0, lo, width, packed + (b - b0) * width * kRows, unsafe);
     }
   });
 }
@@ -97,7 +106,7 @@ void pack_transposed(const Exec& exec, const Band& band, const BandBias<T>& bias
       const int64_t lo = band.row_begin(j0), hi = std::max(lo, band.row_end(j1)), ld = hi - lo;
       raw.grow(exec, std::max<int64_t>(ld * kSub, 1));
       if (ld > 0) bias.keys(lo, hi, j0, j1, raw.get(), ld);
-      band_pack_weights_transposed(band, b, e, raw.get(), ld, lo, j0, width, packed + (b - b0) * width * kRows);
+      band_kernels<T>().pack_weights_transposed(band, b, e, raw.get(), ld, lo, j0, width, packed + (b - b0) * width * kRows);
     }
   });
 }
@@ -118,16 +127,16 @@ bool set_flags(int64_t rows, const uint8_t* unsafe, int64_t safe_rows, uint8_t* 
 
 template <class T>
 void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias, T* y, const Saved<T>& saved) {
-  const Layout<T> l(p, bias);
+  const Layout<T> l(exec, p, bias);
   const Band& band = l.band;
   const int64_t n_blocks = blocks(band.rows), width = l.width(band.keys), chunk = chunk_blocks(width, n_blocks);
   const bool once = chunk >= n_blocks;  // then panels need not outlive their task
   const int64_t panel_size = band.keys * kPanel, side_size = n_blocks * kPanel;
-  const int64_t task_size = panel_size + (l.before ? side_size : 0) + (l.after ? side_size : 0);
+  const int64_t step = panel_size + (l.before ? side_size : 0) + (l.after ? side_size : 0);
 
   Buffer<T> packed(exec, chunk * width * kRows), panels;
-  if (!once) panels.grow(exec, l.tasks * task_size);
-  std::vector<int64_t> safe_rows(once ? 0 : l.tasks);
+  if (!once) panels.grow(exec, l.all_tiles * step);
+  std::vector<int64_t> safe_rows(l.all_tiles);
   std::vector<uint8_t> unsafe_here(saved.unsafe ? 0 : band.rows);
   uint8_t* unsafe = saved.unsafe ? saved.unsafe : unsafe_here.data();
 
@@ -138,34 +147,34 @@ void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias, T*
     const bool unsafe_chunk = std::find(unsafe + t0, unsafe + t1, 1) != unsafe + t1;
     exec.parallel(l.tasks, [&](int64_t begin, int64_t end) {
       Buffer<T> own;
-      if (once) own.grow(exec, task_size);
-      std::vector<uint8_t> flags(band.rows);
+      if (once) own.grow(exec, l.strip_tiles * step);
+      std::vector<uint8_t> flags;
       for (int64_t task = begin; task < end; ++task) {
-        T* panel = once ? own.get() : panels.get() + task * task_size;
-        T* before = l.before ? panel + panel_size : nullptr;
-        T* after = l.after ? panel + panel_size + side_size : nullptr;
-        const Tile<T> tile = l.tile(p, task);
-        int64_t safe = 0;
-        if (b0 == 0) {
-          safe = band_pack_keys(band, tile, panel, before, after);
-          if (!once) safe_rows[task] = safe;
-        } else {
-          safe = safe_rows[task];
+        const Strip<T> strip = l.strip(p, task);
+        const int64_t first = l.first_tile(task), at = l.row_offset(task);
+        T* rows = once ? own.get() : panels.get() + first * step;
+        const Panel<T> panel{rows, l.before ? rows + panel_size : nullptr,
+                             l.after ? rows + panel_size + side_size : nullptr, step};
+        int64_t* safe = safe_rows.data() + first;
+        if (b0 == 0) band_kernels<T>().pack_keys(band, strip, panel, safe);
+        const bool exact = unsafe_chunk || *std::min_element(safe, safe + strip.tiles()) < t1;
+        if (exact) flags.resize(strip.tiles() * band.rows);
+        for (int i = 0; exact && i < strip.tiles(); ++i) {
+          set_flags(band.rows, unsafe, safe[i], flags.data() + i * band.rows);
         }
-        const bool exact = unsafe_chunk || safe < t1;
-        if (exact) set_flags(band.rows, unsafe, safe, flags.data());
-        const int64_t at = l.row_offset(task);
         const BandOut<T> out{y + at, saved.r ? saved.r + at : nullptr, saved.den ? saved.den + at : nullptr,
                              exact ? flags.data() : nullptr};
-        band_forward(band, b0, b1, tile, panel, before, after, packed.get(), width, out);
+        band_kernels<T>().forward(band, b0, b1, strip, panel, packed.get(), width, out);
         if (!exact) continue;
         std::vector<LogSum> scratch(exact_scratch(band.keys));
-        for (int lane = 0; lane < tile.lanes; ++lane) {
-          const auto channel = l.exact(p, task, lane, scratch.data());
-          for_exact_rows(exec, band, bias, flags.data(), t0, t1, [&](int64_t t, const auto& w) {
+        for (int64_t c = 0; c < strip.channels; ++c) {
+          const uint8_t* f = flags.data() + c / kTile * band.rows;
+          if (std::find(f + t0, f + t1, 1) == f + t1) continue;
+          const auto channel = exact_channel(band, strip, c, scratch.data());
+          for_exact_rows(exec, band, bias, f, t0, t1, [&](int64_t t, const auto& w) {
             const ExactRow row = channel.forward(t, w);
-            const int64_t i = t * l.D + lane;
-            out.y[i] = static_cast<T>(tile.q ? row.r * sigmoid(tile.q[i]) : row.r);
+            const int64_t i = t * l.D + c;
+            out.y[i] = static_cast<T>(strip.q ? row.r * sigmoid(strip.q[i]) : row.r);
             if (out.r) out.r[i] = static_cast<T>(row.r);
             if (out.den) out.den[i] = T(1);
           });
@@ -183,14 +192,11 @@ class Backward {
  public:
   Backward(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias, const T* dy, const Saved<T>& saved,
            const Gradients<T>& grad)
-      : exec_(exec), p_(p), bias_(bias), dy_(dy), saved_(saved), grad_(grad), l_(p, bias), band_(l_.band),
+      : exec_(exec), p_(p), bias_(bias), dy_(dy), saved_(saved), grad_(grad), l_(exec, p, bias), band_(l_.band),
         row_panel_(band_.rows * kPanel), key_panel_(band_.keys * kPanel), side_(blocks(band_.keys) * kPanel),
-        keys_(exec, l_.tasks * key_panel_), rows_(exec, l_.tasks * row_panel_),
-        flags_(exec, l_.tasks * band_.rows), shares_(l_.tasks) {
-    // Seen from a key: rows before its window exist where keys after a row's window do, and the other way round.
-    if (l_.after) befores_.grow(exec, l_.tasks * side_);
-    if (l_.before) afters_.grow(exec, l_.tasks * side_);
-  }
+        row_step_(row_panel_ + side_ * (l_.before + l_.after)),
+        keys_(exec, l_.all_tiles * key_panel_), rows_(exec, l_.all_tiles * row_step_),
+        flags_(exec, l_.all_tiles * band_.rows), shares_(l_.all_tiles) {}
 
   void run() {
     pack_panels();
@@ -202,21 +208,25 @@ class Backward {
   }
 
  private:
-  uint8_t* flags(int64_t task) const { return flags_.get() + task * band_.rows; }
-  T* before(int64_t task) const { return l_.after ? befores_.get() + task * side_ : nullptr; }
-  T* after(int64_t task) const { return l_.before ? afters_.get() + task * side_ : nullptr; }
+  uint8_t* flags(int64_t tile) const { return flags_.get() + tile * band_.rows; }
+  Panel<T> keys_panel(int64_t tile) const { return {keys_.get() + tile * key_panel_, nullptr, nullptr, key_panel_}; }
+  /// Seen from a key: rows after its window exist where keys before a row's window do, and the other way round.
+  Panel<T> rows_panel(int64_t tile) const {
+    T* rows = rows_.get() + tile * row_step_;
+    return {rows, l_.after ? rows + row_panel_ + side_ : nullptr, l_.before ? rows + row_panel_ : nullptr, row_step_};
+  }
 
   /// Both panels of every task, dq, and which rows need the exact path.
   void pack_panels() {
     exec_.parallel(l_.tasks, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
-        const Tile<T> tile = l_.tile(p_, task);
-        T* none = nullptr;
-        const int64_t safe = band_pack_keys(band_, tile, keys_.get() + task * key_panel_, none, none);
-        set_flags(band_.rows, saved_.unsafe, safe, flags(task));
-        const int64_t at = l_.row_offset(task);
-        const BandGrad<T> g{dy_ + at, saved_.r + at, saved_.den + at, grad_.dq ? grad_.dq + at : nullptr, flags(task)};
-        band_pack_rows(band_, tile, g, rows_.get() + task * row_panel_, before(task), after(task));
+        const Strip<T> strip = l_.strip(p_, task);
+        const int64_t first = l_.first_tile(task), at = l_.row_offset(task);
+        int64_t safe[kStrip / kTile];
+        band_kernels<T>().pack_keys(band_, strip, keys_panel(first), safe);
+        for (int i = 0; i < strip.tiles(); ++i) set_flags(band_.rows, saved_.unsafe, safe[i], flags(first + i));
+        const BandGrad<T> g{dy_ + at, saved_.r + at, saved_.den + at, grad_.dq ? grad_.dq + at : nullptr, flags(first)};
+        band_kernels<T>().pack_rows(band_, strip, g, rows_panel(first));
       }
     });
   }
@@ -230,10 +240,9 @@ class Backward {
       pack_transposed(exec_, band_, bias_, b0, b1, width, packed.get());
       exec_.parallel(l_.tasks, [&](int64_t begin, int64_t end) {
         for (int64_t task = begin; task < end; ++task) {
-          const int64_t at = l_.key_offset(task);
-          band_backward(band_, b0, b1, l_.D, l_.lanes(task), keys_.get() + task * key_panel_,
-                        rows_.get() + task * row_panel_, before(task), after(task), packed.get(), width,
-                        grad_.dk + at, grad_.dv + at);
+          const int64_t at = l_.key_offset(task), first = l_.first_tile(task);
+          band_kernels<T>().backward(band_, b0, b1, l_.strip(p_, task), keys_panel(first), rows_panel(first),
+                                     packed.get(), width, grad_.dk + at, grad_.dv + at);
         }
       });
     }
@@ -241,21 +250,23 @@ class Backward {
 
   /// Adds what the exact rows of a task give to dk and dv, and writes their dq.
   void exact(int64_t task) {
-    const uint8_t* f = flags(task);
-    if (std::find(f, f + band_.rows, 1) == f + band_.rows) return;
-    const Tile<T> tile = l_.tile(p_, task);
+    const Strip<T> strip = l_.strip(p_, task);
     const int64_t at = l_.row_offset(task), key_at = l_.key_offset(task);
-    std::vector<LogSum> scratch(exact_scratch(band_.keys));
-    shares_[task].assign(kTile * band_.rows, ExactShare{0, 0, 0});
-    for (int lane = 0; lane < tile.lanes; ++lane) {
-      const auto channel = l_.exact(p_, task, lane, scratch.data());
-      ExactShare* shares = shares_[task].data() + lane * band_.rows;
-      T *dk = grad_.dk + key_at + lane, *dv = grad_.dv + key_at + lane;
+    std::vector<LogSum> scratch;
+    for (int64_t c = 0; c < strip.channels; ++c) {
+      const int64_t tile = l_.first_tile(task) + c / kTile;
+      const uint8_t* f = flags(tile);
+      if (std::find(f, f + band_.rows, 1) == f + band_.rows) continue;
+      if (shares_[tile].empty()) shares_[tile].assign(kTile * band_.rows, ExactShare{0, 0, 0});
+      scratch.resize(exact_scratch(band_.keys));
+      const auto channel = exact_channel(band_, strip, c, scratch.data());
+      ExactShare* shares = shares_[tile].data() + c % kTile * band_.rows;
+      T *dk = grad_.dk + key_at + c, *dv = grad_.dv + key_at + c;
       for_exact_rows(exec_, band_, bias_, f, 0, band_.rows, [&](int64_t t, const auto& w) {
         const ExactRow row = channel.forward(t, w);
-        const int64_t i = t * l_.D + lane;
-        const double g = dy_[at + i], gate = tile.q ? sigmoid(tile.q[i]) : 1;
-        if (tile.q) grad_.dq[at + i] = static_cast<T>(g * gate * sigmoid(-static_cast<double>(tile.q[i])) * row.r);
+        const int64_t i = t * l_.D + c;
+        const double g = dy_[at + i], gate = strip.q ? sigmoid(strip.q[i]) : 1;
+        if (strip.q) grad_.dq[at + i] = static_cast<T>(g * gate * sigmoid(-static_cast<double>(strip.q[i])) * row.r);
         if (!row.any) return;
         shares[t] = {g * gate, row.lse, row.r};
         channel.backward_window(t, shares[t], w, dk, dv);
@@ -281,7 +292,8 @@ class Backward {
         for (int64_t s = s0 + begin; s < s0 + end; ++s) {
           each(s, [&](int64_t t0, int64_t t1, int64_t lo, int64_t hi, T* to, int64_t ld) {
             bias_.rows(t0, t1, lo, hi, w.get(), ld);
-            band_dw(band_, t0, t1, lo, hi, l_.tasks, keys_.get(), key_panel_, rows_.get(), row_panel_, w.get(), to, ld);
+            band_kernels<T>().dw(band_, t0, t1, lo, hi, l_.all_tiles, keys_.get(), key_panel_, rows_.get(), row_step_,
+                                 w.get(), to, ld);
             exact_biases(t0, t1, lo, w.get(), to, ld);
           });
         }
@@ -291,19 +303,18 @@ class Backward {
   }
 
   void exact_biases(int64_t t0, int64_t t1, int64_t j0, const T* w, T* dw, int64_t ld) {
-    for (int64_t task = 0; task < l_.tasks; ++task) {
-      if (shares_[task].empty()) continue;
-      const Tile<T> tile = l_.tile(p_, task);
+    for (int64_t tile = 0; tile < l_.all_tiles; ++tile) {
+      if (shares_[tile].empty()) continue;
+      const int64_t batch = tile / l_.tiles, c0 = tile % l_.tiles * kTile, at = batch * band_.keys * l_.D;
+      const uint8_t* padded = p_.padded ? p_.padded + batch * band_.keys : nullptr;
       for (int64_t t = t0; t < t1; ++t) {
-        if (!flags(task)[t]) continue;
-        for (int lane = 0; lane < tile.lanes; ++lane) {
-          const ExactShare s = shares_[task][lane * band_.rows + t];
-          if (s.a == 0) continue;
-          for (int64_t j = band_.key_begin(t); j < band_.key_end(t + 1); ++j) {
-            if (tile.padded && tile.padded[j]) continue;
-            const int64_t i = (t - t0) * ld + j - j0, x = j * l_.D + lane;
-            const double p = std::exp(static_cast<double>(tile.k[x]) + w[i] - s.lse);
-            dw[i] += static_cast<T>(s.a * p * (tile.v[x] - s.r));
+        for (int64_t c = c0; c < std::min<int64_t>(c0 + kTile, l_.D); ++c) {
+          const ExactShare s = shares_[tile][(c - c0) * band_.rows + t];
+          for (int64_t j = band_.key_begin(t); s.a != 0 && j < band_.key_end(t + 1); ++j) {
+            if (padded && padded[j]) continue;
+            const int64_t i = (t - t0) * ld + j - j0, x = at + j * l_.D + c;
+            const double p = std::exp(static_cast<double>(p_.k[x]) + w[i] - s.lse);
+            dw[i] += static_cast<T>(s.a * p * (p_.v[x] - s.r));
           }
         }
       }
@@ -318,10 +329,10 @@ class Backward {
   const Gradients<T>& grad_;
   const Layout<T> l_;
   const Band& band_;
-  const int64_t row_panel_, key_panel_, side_;
-  Buffer<T> keys_, rows_, befores_, afters_;
+  const int64_t row_panel_, key_panel_, side_, row_step_;
+  Buffer<T> keys_, rows_;
   Buffer<uint8_t> flags_;
-  std::vector<std::vector<ExactShare>> shares_;  // of tasks with exact rows: [kTile, rows]
+  std::vector<std::vector<ExactShare>> shares_;  // of tiles with exact rows: [kTile, rows]
 };
 
 }  // namespace

@@ -53,7 +53,7 @@ void for_pieces(const Exec& exec, const Problem<T>& p, T* y, const F& f) {
 
 template <class T>
 void run_simple(const Exec& exec, const Problem<T>& p, T* y) {
-  for_pieces(exec, p, y, [](int64_t, const Simple<T>& piece, Buffer<T>&) { simple_forward(piece); });
+  for_pieces(exec, p, y, [](int64_t, const Simple<T>& piece, Buffer<T>&) { simple_kernels<T>().forward(piece); });
 }
 
 template <class T>
@@ -62,7 +62,7 @@ void run_simple_backward(const Exec& exec, const Problem<T>& p, const T* dy, con
   for_pieces(exec, p, no_output, [&](int64_t b, const Simple<T>& piece, Buffer<T>& scratch) {
     scratch.grow(exec, simple_scratch(p.Tq, p.Tk));
     const int64_t q_at = b * p.Tq * p.D, k_at = b * p.Tk * p.D;
-    simple_backward(piece, dy + q_at, grad.dq ? grad.dq + q_at : nullptr, grad.dk + k_at, grad.dv + k_at,
+    simple_kernels<T>().backward(piece, dy + q_at, grad.dq ? grad.dq + q_at : nullptr, grad.dk + k_at, grad.dv + k_at,
                     scratch.get());
   });
 }

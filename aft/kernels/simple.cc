@@ -54,13 +54,14 @@ HWY_INLINE void ForTiles(int64_t n, const F& f) {
   for (int64_t c = 0; c < n; c += kTile) f(c, static_cast<int>(n - c < kTile ? n - c : kTile));
 }
 
+/// Takes in one row of keys and values; asks for the one `ahead` numbers on.
 template <class T>
-HWY_INLINE void AbsorbRow(const T* k, const T* v, int64_t n, State<T>& s) {
+HWY_INLINE void AbsorbRow(const T* k, const T* v, int64_t n, int64_t ahead, State<T>& s) {
   const TileTag<T> tag;
   ForTiles(n, [&](int64_t c, int lanes) {
     HWY_ALIGN T kb[kTile], vb[kTile];
-    const T* kt = Widen(k + c, lanes, kb);
-    const T* vt = Widen(v + c, lanes, vb);
+    const T* kt = Ahead(k + c, ahead, lanes, kb);
+    const T* vt = Ahead(v + c, ahead, lanes, vb);
     for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
       auto m = hn::Load(tag, s.m + c + i), num = hn::Load(tag, s.n + c + i), den = hn::Load(tag, s.d + c + i);
       Absorb(tag, hn::LoadU(tag, kt + i), hn::LoadU(tag, vt + i), m, num, den);
@@ -72,11 +73,11 @@ HWY_INLINE void AbsorbRow(const T* k, const T* v, int64_t n, State<T>& s) {
 }
 
 template <class T>
-HWY_INLINE void WriteRow(const T* q, int64_t n, const State<T>& s, T* y) {
+HWY_INLINE void WriteRow(const T* q, int64_t n, int64_t ahead, const State<T>& s, T* y) {
   const TileTag<T> tag;
   ForTiles(n, [&](int64_t c, int lanes) {
     HWY_ALIGN T qb[kTile];
-    const T* qt = q ? Widen(q + c, lanes, qb) : nullptr;
+    const T* qt = q ? Ahead(q + c, ahead, lanes, qb) : nullptr;
     for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
       const auto num = hn::Load(tag, s.n + c + i), den = hn::Load(tag, s.d + c + i);
       // One division: num / (den (1 + exp(-q))).
@@ -94,12 +95,12 @@ void Forward(const Simple<T>& a) {
   State<T> s;
   if (!a.causal) {
     for (int64_t j = 0; j < a.Tk; ++j) {
-      if (!(a.padded && a.padded[j])) AbsorbRow(at(a.k, j), at(a.v, j), n, s);
+      if (!(a.padded && a.padded[j])) AbsorbRow(at(a.k, j), at(a.v, j), n, a.D, s);
     }
   }
   for (int64_t t = 0; t < a.Tq; ++t) {
-    if (a.causal && t < a.Tk && !(a.padded && a.padded[t])) AbsorbRow(at(a.k, t), at(a.v, t), n, s);
-    WriteRow(at(a.q, t), n, s, a.y + t * a.D + a.c0);
+    if (a.causal && t < a.Tk && !(a.padded && a.padded[t])) AbsorbRow(at(a.k, t), at(a.v, t), n, a.D, s);
+    WriteRow(at(a.q, t), n, a.D, s, a.y + t * a.D + a.c0);
   }
 }
 
@@ -110,8 +111,8 @@ HWY_INLINE void RowGradient(const Simple<T>& a, int64_t t, const T* dy, T* dq, c
   const int64_t n = a.c1 - a.c0, row = t * a.D + a.c0;
   ForTiles(n, [&](int64_t c, int lanes) {
     HWY_ALIGN T qb[kTile], gb[kTile];
-    const T* qt = a.q ? Widen(a.q + row + c, lanes, qb) : nullptr;
-    const T* gt = Widen(dy + row + c, lanes, gb);
+    const T* qt = a.q ? Ahead(a.q + row + c, a.D, lanes, qb) : nullptr;
+    const T* gt = Ahead(dy + row + c, a.D, lanes, gb);
     for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
       const auto den = hn::Load(tag, s.d + c + i);
       const auto r = Ratio(tag, hn::Load(tag, s.n + c + i), den);
@@ -137,8 +138,8 @@ HWY_INLINE void KeyGradient(const Simple<T>& a, int64_t j, const T* A, const T* 
   const bool padded = a.padded && a.padded[j];
   ForTiles(n, [&](int64_t c, int lanes) {
     HWY_ALIGN T kb[kTile], vb[kTile];
-    const T* kt = Widen(a.k + row + c, lanes, kb);
-    const T* vt = Widen(a.v + row + c, lanes, vb);
+    const T* kt = Ahead(a.k + row + c, a.causal ? -a.D : a.D, lanes, kb);
+    const T* vt = Ahead(a.v + row + c, a.causal ? -a.D : a.D, lanes, vb);
     for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
       auto gv = hn::Zero(tag), gk = hn::Zero(tag);
       if (!padded) {
@@ -171,7 +172,7 @@ void Backward(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) 
   for (int64_t i = 0; i < width; ++i) scratch[i] = T(0);
   if (!a.causal) {
     for (int64_t j = 0; j < a.Tk; ++j) {
-      if (!(a.padded && a.padded[j])) AbsorbRow(at(a.k, j), at(a.v, j), n, s);
+      if (!(a.padded && a.padded[j])) AbsorbRow(at(a.k, j), at(a.v, j), n, a.D, s);
     }
     for (int64_t t = 0; t < a.Tq; ++t) {
       RowGradient(a, t, dy, dq, s, scratch);
@@ -181,7 +182,7 @@ void Backward(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) 
     return;
   }
   for (int64_t t = 0; t < a.Tq; ++t) {
-    if (t < a.Tk && !(a.padded && a.padded[t])) AbsorbRow(at(a.k, t), at(a.v, t), n, s);
+    if (t < a.Tk && !(a.padded && a.padded[t])) AbsorbRow(at(a.k, t), at(a.v, t), n, a.D, s);
     if (n < kSimpleChannels) memset(scratch + t * width, 0, width * sizeof(T));
     RowGradient(a, t, dy, dq, s, scratch + t * width);
   }
@@ -211,14 +212,14 @@ void Step(int64_t n, bool fresh, const T* q, const T* k, const T* v, T* state, T
     State<T> s;
     T* parts[3] = {s.m, s.n, s.d};
     for (int p = 0; p < 3 && !fresh; ++p) memcpy(parts[p], state + p * n + c0, w * sizeof(T));
-    AbsorbRow(k + c0, v + c0, w, s);
+    AbsorbRow(k + c0, v + c0, w, 0, s);
     for (int p = 0; p < 3; ++p) memcpy(state + p * n + c0, parts[p], w * sizeof(T));
-    if (y) WriteRow<T>(q ? q + c0 : nullptr, w, s, y + c0);
+    if (y) WriteRow<T>(q ? q + c0 : nullptr, w, 0, s, y + c0);
   }
 }
 
 template <class T>
-void WindowStepT(const WindowStep<T>& a) {
+void StepInWindow(const WindowStep<T>& a) {
   const TileTag<T> tag;
   ForTiles(a.n, [&](int64_t c, int lanes) {
     HWY_ALIGN T kb[kTile], vb[kTile], wb[kTile], qb[kTile], sb[3][kTile];
@@ -261,16 +262,14 @@ void ExpArray(const T* x, T* y, int64_t n) {
   for (; i < n; ++i) hn::StoreU(ExpV(one, hn::LoadU(one, x + i)), one, y + i);
 }
 
-// Highway dispatches plain functions, so each gets a name for each type.
-#define AFT_BOTH(T, _)                                                                                            \
-  void SimpleForward_##_(const Simple<T>& a) { Forward(a); }                                                      \
-  void SimpleBackward_##_(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* s) { Backward(a, dy, dq, dk, dv, s); } \
-  void SimpleStep_##_(int64_t n, bool f, const T* q, const T* k, const T* v, T* s, T* y) { Step(n, f, q, k, v, s, y); }   \
-  void WindowStep_##_(const WindowStep<T>& a) { WindowStepT(a); }                                                 \
-  void Exp_##_(const T* x, T* y, int64_t n) { ExpArray(x, y, n); }
-AFT_BOTH(float, f32)
-AFT_BOTH(double, f64)
-#undef AFT_BOTH
+const SimpleKernels<float>& SimpleTable_f32() {
+  static constexpr SimpleKernels<float> kTable = {Forward<float>, Backward<float>, Step<float>, StepInWindow<float>, ExpArray<float>};
+  return kTable;
+}
+const SimpleKernels<double>& SimpleTable_f64() {
+  static constexpr SimpleKernels<double> kTable = {Forward<double>, Backward<double>, Step<double>, StepInWindow<double>, ExpArray<double>};
+  return kTable;
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace kernels
@@ -280,27 +279,22 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace aft::kernels {
 
-#define AFT_EXPORT(T, _)                                                                                         \
-  HWY_EXPORT(SimpleForward_##_);                                                                                 \
-  HWY_EXPORT(SimpleBackward_##_);                                                                                \
-  HWY_EXPORT(SimpleStep_##_);                                                                                    \
-  HWY_EXPORT(WindowStep_##_);                                                                                    \
-  HWY_EXPORT(Exp_##_);                                                                                           \
-  void simple_forward(const Simple<T>& a) noexcept { HWY_DYNAMIC_DISPATCH(SimpleForward_##_)(a); }               \
-  void simple_backward(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) noexcept {              \
-    HWY_DYNAMIC_DISPATCH(SimpleBackward_##_)(a, dy, dq, dk, dv, scratch);                                        \
-  }                                                                                                              \
-  void simple_step(int64_t n, bool fresh, const T* q, const T* k, const T* v, T* state, T* y) noexcept {         \
-    HWY_DYNAMIC_DISPATCH(SimpleStep_##_)(n, fresh, q, k, v, state, y);                                           \
-  }                                                                                                              \
-  void simple_absorb(int64_t n, bool fresh, const T* k, const T* v, T* state) noexcept {                         \
-    HWY_DYNAMIC_DISPATCH(SimpleStep_##_)(n, fresh, nullptr, k, v, state, nullptr);                               \
-  }                                                                                                              \
-  void window_step(const WindowStep<T>& a) noexcept { HWY_DYNAMIC_DISPATCH(WindowStep_##_)(a); }                 \
-  void exp(const T* x, T* y, int64_t n) noexcept { HWY_DYNAMIC_DISPATCH(Exp_##_)(x, y, n); }
-AFT_EXPORT(float, f32)
-AFT_EXPORT(double, f64)
-#undef AFT_EXPORT
+HWY_EXPORT(SimpleTable_f32);
+HWY_EXPORT(SimpleTable_f64);
+
+template <>
+const SimpleKernels<float>& simple_kernels() noexcept {
+  return HWY_DYNAMIC_DISPATCH(SimpleTable_f32)();
+}
+template <>
+const SimpleKernels<double>& simple_kernels() noexcept {
+  return HWY_DYNAMIC_DISPATCH(SimpleTable_f64)();
+}
+
+const char* target_name() noexcept {
+  const int64_t supported = hwy::SupportedTargets();
+  return hwy::TargetName(supported & -supported);  // the lowest bit is the best one
+}
 
 }  // namespace aft::kernels
 #endif
