@@ -184,4 +184,59 @@ struct BandKernels {
 template <class T>
 const BandKernels<T>& band_kernels() noexcept;
 
+// --------------------------------------------------------------------------------------------------------------- conv
+
+/// A window that moves over a grid of Z x Y x X positions: offsets [-reach, reach] in z and y, [lo, hi] in x. Position t
+/// is (t / (Y X), t / X % Y, t % X); its taps are numbered row-major, dz first.
+struct Window {
+  int64_t Z, Y, X;
+  int64_t reach_z, reach_y, lo, hi;  // never beyond the grid
+  bool before, after;                // whether the rest of the grid counts: on a line, what lies before and after
+
+  int64_t T() const { return Z * Y * X; }
+  int64_t width() const { return hi - lo + 1; }
+  int64_t taps() const { return (2 * reach_z + 1) * (2 * reach_y + 1) * width(); }
+  /// Panel rows have zeros on both sides, for windows that reach over the edge and for the last block.
+  int64_t left() const { return lo < 0 ? -lo : 0; }
+  int64_t padded() const { return left() + X + (hi > 0 ? hi : 0) + kRows; }
+  int64_t panel_size() const { return Z * Y * padded() * kPanel; }
+  /// Scratch of convolve.
+  int64_t far_size() const { return (T() + Z * Y + Z) * kPanel; }
+  /// Row of position t in a panel.
+  int64_t panel_row(int64_t t) const { return t / X * padded() + left() + t % X; }
+  /// The same window seen from the other side: offsets negated.
+  Window transposed() const { return {Z, Y, X, reach_z, reach_y, -hi, -lo, after, before}; }
+};
+
+/// Up to kPanel channels of one batch row, `lanes` of them, rows `stride` apart.
+template <class T>
+struct Lanes {
+  T* at;
+  int64_t stride;
+  int lanes;
+};
+
+/// conv works on panels of kPanel channels, [panel rows, kPanel]: keys and values have panels of their own, since a head
+/// has one key for many values. Lanes beyond the last channel are zero.
+template <class T>
+struct ConvKernels {
+  /// panel = e = exp(k - ref), zero where padded, zeros around; e is also written out. safe_rows [kPanel] as in
+  /// BandKernels::pack_keys; window_only and causal say what the reference may be.
+  void (*pack_keys)(const Window&, const Lanes<const T>& k, const uint8_t* padded, bool causal, bool window_only,
+                    T* panel, const Lanes<T>& e, int64_t* safe_rows);
+  /// panel = x, or x * y[:, index] where y is there; index [kPanel].
+  void (*pack)(const Window&, const Lanes<const T>& x, const T* y, int64_t y_stride, const int64_t* index, T* panel);
+  /// out[t] = sum over the window of weights[tap] * panel + sum over the rest of the grid of panel; [T, kPanel].
+  void (*convolve)(const Window&, const T* panel, const T* weights, T* far, T* out);
+  /// sums[tap] += sum_t rows[t] * panel[t + tap]; rows [T, kPanel], sums [taps, kPanel].
+  void (*correlate)(const Window&, const T* panel, const T* rows, T* sums);
+  /// y = gate(q) r, r = num / den[:, index]; q and r may be null. num [T, kPanel].
+  void (*finish)(int64_t T_, const T* num, const T* den, int64_t den_stride, const int64_t* index,
+                 const Lanes<const T>& q, const Lanes<T>& y, const Lanes<T>& r);
+  /// a = dy gate(q) / den and dq of one row of n channels; q and dq may be null. den_of [n]: den of each channel.
+  void (*row)(int64_t n, const T* q, const T* dy, const T* r, const T* den_of, T* a, T* dq);
+};
+template <class T>
+const ConvKernels<T>& conv_kernels() noexcept;
+
 }  // namespace aft::kernels
