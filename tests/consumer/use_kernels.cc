@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstdio>
 
-#include "aft/kernels/kernels.h"
 #include "aft/kernels/reference.h"
+#include "aft/kernels/run.h"
 
 int main() {
   constexpr int64_t T = 3, D = 2;
@@ -13,15 +13,15 @@ int main() {
   const double v[T * D] = {4, -3, 2, -1, 0.5, 6};
 
   double fast[T * D], exact[T * D];
-  aft::kernels::Simple<double> simple{};
-  simple.Tq = simple.Tk = T;
-  simple.D = simple.c1 = D;
-  simple.causal = true;
-  simple.q = q;
-  simple.k = k;
-  simple.v = v;
-  simple.y = fast;
-  aft::kernels::simple_forward(simple);
+  aft::kernels::Problem<double> problem{};
+  problem.B = 1;
+  problem.Tq = problem.Tk = T;
+  problem.D = problem.H = D;
+  problem.causal = true;
+  problem.q = q;
+  problem.k = k;
+  problem.v = v;
+  aft::kernels::run_simple(aft::kernels::Exec::serial(), problem, fast);
 
   aft::reference::Shape shape;
   shape.Tq = shape.Tk = T;

@@ -1,5 +1,6 @@
 # Installs the build tree, moves the result, and builds and runs a stranger's project (tests/consumer) against it:
-# the torch-free part with LibTorch forbidden, then all of it. Arguments: build, consumer, work, torch, compiler, flags.
+# the torch-free part with LibTorch forbidden, then all of it. Arguments: build, consumer, work,
+# torch, python, compiler, flags.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -8,8 +9,9 @@ endfunction()
 
 # build_consumer(<name> <programs to run> <configure arguments>...)
 function(build_consumer name programs)
-  run(${CMAKE_COMMAND} -S ${consumer} -B ${work}/${name} -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${compiler}
-    "-DCMAKE_CXX_FLAGS=${flags}" -Daft_ROOT=${work}/moved ${ARGN})
+  run(${CMAKE_COMMAND} --no-warn-unused-cli -S ${consumer} -B ${work}/${name}
+    -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${compiler} "-DCMAKE_CXX_FLAGS=${flags}"
+    -Daft_ROOT=${work}/moved ${ARGN})
   run(${CMAKE_COMMAND} --build ${work}/${name})
   foreach(program IN LISTS programs)
     run(${work}/${name}/${program})
@@ -35,6 +37,11 @@ build_consumer(torch_free "use_kernels;use_io" -DCMAKE_DISABLE_FIND_PACKAGE_Torc
 if(torch)
   build_consumer(all "use_kernels;use_io;use_aft" -DCONSUMER_TORCH=ON)
   run(${work}/moved/bin/aft --help)
+  if(NOT flags)  # Python itself is not built with the sanitizers
+    run(${CMAKE_COMMAND} -E env --unset=AFT_LIBRARY PYTHONDONTWRITEBYTECODE=1
+      PYTHONPATH=${work}/moved/lib/python3/dist-packages
+      ${python} -c "import aft, torch; x = torch.zeros(1, 2, 3); assert aft.simple(x, x, x).shape == x.shape")
+  endif()
 else()
   # Asking a torch-free installation for aft::aft must fail, and say why.
   file(WRITE ${work}/asks_for_aft/CMakeLists.txt
