@@ -1,0 +1,71 @@
+// aft::simple: w = 0.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "aft/ops/common.h"
+#include "aft/ops/composite.h"
+#include "aft/ops/ops.h"
+
+namespace aft::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+composite::Bias no_bias() {
+  composite::Bias bias;
+  bias.window = 0;
+  return bias;
+}
+
+struct SimpleFunction : torch::autograd::Function<SimpleFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& padded, int64_t Tq, bool causal, bool use_kernels) {
+    ctx->saved_data["Tq"] = Tq;
+    ctx->saved_data["causal"] = causal;
+    ctx->saved_data["use_kernels"] = use_kernels;
+    if (!use_kernels) {
+      const composite::Reduced out = composite::forward(k, v, padded, no_bias(), Tq, causal);
+      ctx->save_for_backward({q, k, v, padded, out.r, out.lse});
+      return out.r;
+    }
+    ctx->save_for_backward({q, k, v, padded});
+    at::Tensor y = at::empty({k.size(0), Tq, v.size(2)}, v.options());
+    AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::simple", [&] {
+      kernels::run_simple(at_exec(), problem<scalar_t>(q, k, v, padded, Tq, causal), y.data_ptr<scalar_t>());
+    });
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    refuse_double_backward("simple");
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &padded = saved[3];
+    const at::Tensor dy = grads[0].contiguous();
+    const int64_t Tq = ctx->saved_data["Tq"].toInt();
+    const bool causal = ctx->saved_data["causal"].toBool();
+    at::Tensor dq, dk, dv;
+    if (ctx->saved_data["use_kernels"].toBool()) {
+      if (q.defined()) dq = at::empty_like(q);
+      dk = at::empty_like(k), dv = at::empty_like(v);
+      AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::simple", [&] {
+        kernels::run_simple_backward<scalar_t>(
+            at_exec(), problem<scalar_t>(q, k, v, padded, Tq, causal), dy.data_ptr<scalar_t>(),
+            {data<scalar_t>(dq), dk.data_ptr<scalar_t>(), dv.data_ptr<scalar_t>()});
+      });
+    } else {
+      const auto g = composite::backward(dy, k, v, padded, no_bias(), causal, saved[4], saved[5]);
+      dk = g.dk, dv = g.dv;
+    }
+    return {dq, dk, dv, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor simple(const OptionalTensor& q, const at::Tensor& k, const at::Tensor& v, const Common& common) {
+  const Checked c = check("simple", q, k, v, common);
+  return c.finish(SimpleFunction::apply(c.fused_q(), c.k, c.v, c.padded, c.Tq, c.causal, c.use_kernels()));
+}
+
+}  // namespace aft::ops
