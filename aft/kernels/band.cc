@@ -412,14 +412,14 @@ HWY_INLINE void Dots(const T* const* row, const T* const* key, int64_t tiles, in
     const T *k0 = key[0] + tile * key_step, *k1 = key[1] + tile * key_step;
     const T *k2 = key[2] + tile * key_step, *k3 = key[3] + tile * key_step;
     for (size_t c = 0; c < kPanel; c += hn::Lanes(d)) {
-      const auto a0 = hn::Load(d, r0 + c), a1 = hn::Load(d, r1 + c), a2 = hn::Load(d, r2 + c);
-      auto x = hn::Load(d, k0 + c);
+      const auto a0 = hn::LoadU(d, r0 + c), a1 = hn::LoadU(d, r1 + c), a2 = hn::LoadU(d, r2 + c);
+      auto x = hn::LoadU(d, k0 + c);
       s00 = hn::MulAdd(a0, x, s00), s10 = hn::MulAdd(a1, x, s10), s20 = hn::MulAdd(a2, x, s20);
-      x = hn::Load(d, k1 + c);
+      x = hn::LoadU(d, k1 + c);
       s01 = hn::MulAdd(a0, x, s01), s11 = hn::MulAdd(a1, x, s11), s21 = hn::MulAdd(a2, x, s21);
-      x = hn::Load(d, k2 + c);
+      x = hn::LoadU(d, k2 + c);
       s02 = hn::MulAdd(a0, x, s02), s12 = hn::MulAdd(a1, x, s12), s22 = hn::MulAdd(a2, x, s22);
-      x = hn::Load(d, k3 + c);
+      x = hn::LoadU(d, k3 + c);
       s03 = hn::MulAdd(a0, x, s03), s13 = hn::MulAdd(a1, x, s13), s23 = hn::MulAdd(a2, x, s23);
     }
   }
@@ -470,12 +470,34 @@ void Dw(const Band& band, int64_t t0, int64_t t1, int64_t j0, int64_t j1, int64_
   }
 }
 
+template <class T>
+void Outer(int64_t m, int64_t n, int64_t r, const T* a, const T* b, T* out, int64_t ld) {
+  const int64_t whole = r / kPanel;
+  for (int64_t i = 0; i < m; i += 3) {
+    const T* row[3];
+    for (int x = 0; x < 3; ++x) row[x] = a + std::min(i + x, m - 1) * r;
+    for (int64_t j = 0; j < n; j += 4) {
+      const T* key[4];
+      for (int x = 0; x < 4; ++x) key[x] = b + std::min(j + x, n - 1) * r;
+      T sums[12];
+      Dots(row, key, whole, kPanel, kPanel, sums);
+      for (int64_t y = 0; y < 3 && i + y < m; ++y) {
+        for (int64_t x = 0; x < 4 && j + x < n; ++x) {
+          T sum = sums[y * 4 + x];
+          for (int64_t c = whole * kPanel; c < r; ++c) sum += row[y][c] * key[x][c];
+          out[(i + y) * ld + j + x] = sum;
+        }
+      }
+    }
+  }
+}
+
 const BandKernels<float>& BandTable_f32() {
-  static constexpr BandKernels<float> kTable = {PackKeys<float>, PackWeights<float>, PackWeightsTransposed<float>, Forward<float>, PackRows<float>, Backward<float>, Dw<float>};
+  static constexpr BandKernels<float> kTable = {PackKeys<float>, PackWeights<float>, PackWeightsTransposed<float>, Forward<float>, PackRows<float>, Backward<float>, Dw<float>, Outer<float>};
   return kTable;
 }
 const BandKernels<double>& BandTable_f64() {
-  static constexpr BandKernels<double> kTable = {PackKeys<double>, PackWeights<double>, PackWeightsTransposed<double>, Forward<double>, PackRows<double>, Backward<double>, Dw<double>};
+  static constexpr BandKernels<double> kTable = {PackKeys<double>, PackWeights<double>, PackWeightsTransposed<double>, Forward<double>, PackRows<double>, Backward<double>, Dw<double>, Outer<double>};
   return kTable;
 }
 

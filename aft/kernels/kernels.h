@@ -180,6 +180,9 @@ struct BandKernels {
   /// apart: dw[(t - t0) * ld + (j - j0)] = exp(w) * sum; w has the layout of dw. Zero outside the band.
   void (*dw)(const Band&, int64_t t0, int64_t t1, int64_t j0, int64_t j1, int64_t tiles, const T* keys,
              int64_t key_step, const T* rows, int64_t row_step, const T* w, T* dw, int64_t ld);
+  /// out[i * ld + j] = a_i . b_j for m rows a_i and n rows b_j of r numbers, r apart: w = u v^T. A number does not depend
+  /// on m and n, and is the same with a and b exchanged, to the bit.
+  void (*outer)(int64_t m, int64_t n, int64_t r, const T* a, const T* b, T* out, int64_t ld);
 };
 template <class T>
 const BandKernels<T>& band_kernels() noexcept;

@@ -245,18 +245,18 @@ torch::Tensor AFTConvImpl::forward(const torch::Tensor& x, const torch::Tensor& 
   const int64_t dims = static_cast<int64_t>(options.kernel().size());
   if (dims == 1) {
     check_input(x, -1);
-    return forward(x, {x.size(1)}, mask);
+    return forward_grid(x, {x.size(1)}, mask);
   }
   TORCH_CHECK(x.dim() == dims + 2 && x.size(1) == options.dim(), "AFTConv: x must be [B, dim, ",
               dims == 2 ? "H, W" : "D, H, W", "] with dim = ", options.dim(), ", or [B, T, dim] with its grid, got ",
               ops::shape_of(x));
   const std::vector<int64_t> grid = x.sizes().slice(2).vec();
-  const torch::Tensor y = forward(x.flatten(2).transpose(1, 2), grid, mask);
+  const torch::Tensor y = forward_grid(x.flatten(2).transpose(1, 2), grid, mask);
   return y.transpose(1, 2).reshape(x.sizes());
 }
 
-torch::Tensor AFTConvImpl::forward(const torch::Tensor& x, const std::vector<int64_t>& grid,
-                                   const torch::Tensor& mask) {
+torch::Tensor AFTConvImpl::forward_grid(const torch::Tensor& x, const std::vector<int64_t>& grid,
+                                        const torch::Tensor& mask) {
   check_input(x, -1);
   return finish(ops::conv(query ? query(x) : torch::Tensor(), key(x), value(x), bias(), grid, options.window_only(),
                           common(mask, options.causal(), options.gate())));

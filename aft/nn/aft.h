@@ -8,6 +8,8 @@
 #pragma once
 
 #include <torch/nn/cloneable.h>
+#include <torch/nn/modules/common.h>
+#include <torch/nn/modules/container/any_value.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
@@ -113,7 +115,7 @@ class AFTSimpleImpl : public torch::nn::Cloneable<AFTSimpleImpl>, public AFTLaye
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
 
-  const AFTSimpleOptions options;
+  AFTSimpleOptions options;
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
@@ -128,7 +130,7 @@ class AFTFullImpl : public torch::nn::Cloneable<AFTFullImpl>, public AFTLayer {
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
 
-  const AFTFullOptions options;
+  AFTFullOptions options;
   torch::Tensor u, v, w;  ///< [max_len, rank] twice, or [max_len, max_len]
 
  protected:
@@ -144,7 +146,7 @@ class AFTLocalImpl : public torch::nn::Cloneable<AFTLocalImpl>, public AFTLayer 
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
 
-  const AFTLocalOptions options;
+  AFTLocalOptions options;
   torch::Tensor u, v, w;  ///< as in AFTFull; none where window is 0
 
  protected:
@@ -159,14 +161,14 @@ class AFTConvImpl : public torch::nn::Cloneable<AFTConvImpl>, public AFTLayer {
   /// x [B, dim, H, W] (or [B, dim, D, H, W]) to the same; 1d: [B, T, dim] to the same.
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& key_padding_mask = {}) override;
   /// x [B, T, dim] with the positions of a grid in row-major order.
-  torch::Tensor forward(const torch::Tensor& x, const std::vector<int64_t>& grid,
-                        const torch::Tensor& key_padding_mask);
+  torch::Tensor forward_grid(const torch::Tensor& x, const std::vector<int64_t>& grid,
+                             const torch::Tensor& key_padding_mask = {});
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
   /// The biases that the operator gets, [heads, kernel...].
   torch::Tensor bias() const;
 
-  const AFTConvOptions options;
+  AFTConvOptions options;
   torch::Tensor w, gamma, beta;  ///< [heads, kernel...], [heads], [heads]
 
  protected:
