@@ -7,15 +7,17 @@ What all of them have in common:
 
 q: [B, Tq, D], or None for y = num / den.
 k, v: [B, Tk, D]; in conv, k is [B, T, H] with H heads that divide D.
-key_padding_mask: [B, Tk]; True (or nonzero) keys take no part, as in
+key_padding_mask: bool [B, Tk]; where True, a key takes no part, as in
     torch.nn.MultiheadAttention. A query that sees no key at all gives 0.
 causal: key j counts for query t only where j <= t.
 gate: act, one of "sigmoid", "relu", "tanh", "gelu", "silu", "softplus",
     "identity" (act(q) = q) and "none" (q is ignored).
 
-Returns y [B, Tq, D] in the dtype of v. float and double are computed as they
-are; half and bfloat16 are summed in float. Every finite input is safe, a key of
-1e4 too. Gradients flow to q, k, v and all biases. Memory is O(B T D).
+Returns y [B, Tq, D]. q, k and v have one dtype, which is that of y: float and
+double are computed as they are, half and bfloat16 are summed in float. Biases
+may be of any floating dtype. Every finite input is safe, a key of 1e4 too.
+Gradients flow to q, k, v and all biases; there are no second derivatives.
+Memory is O(B T D).
 
 A wrong argument raises a RuntimeError that names the operator, the argument,
 what was expected and what came.

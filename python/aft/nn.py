@@ -6,7 +6,7 @@
 x [B, T, dim] to y [B, T, dim]; AFTConv takes grids [B, dim, H, W] too. What all
 layers have in common:
 
-key_padding_mask (forward): [B, T], True where a key is padding and takes no
+key_padding_mask (forward): bool [B, T], True where a key is padding and takes no
     part, as in torch.nn.MultiheadAttention. Its outputs are computed all the
     same.
 causal: an output sees no input after it.
@@ -69,14 +69,8 @@ class _Layer(nn.Module):
     def _mix(self, operator, x, *args, **options):
         """out(operator(query(x), key(x), value(x), ...))"""
         q = None if self.query is None else self.query(x)
-        k, v = self.key(x), self.value(x)
-        # Under autocast the projections are narrower than the parameters.
-        args = [a.to(k.dtype) if torch.is_tensor(a) else a for a in args]
-        for name in ("u", "v_pos", "w"):
-            if name in options:
-                options[name] = options[name].to(k.dtype)
         options.update(causal=self.causal, gate=self.gate)
-        y = operator(q, k, v, *args, **options)
+        y = operator(q, self.key(x), self.value(x), *args, **options)
         return y if self.out is None else self.out(y)
 
     def _check_sequence(self, x):
@@ -123,28 +117,24 @@ class _Positional(_Layer):
     """What AFTFull and AFTLocal share: a bias for each pair of positions,
     dense w [max_len, max_len] or w = u v^T, both factors [max_len, rank]."""
 
-    def __init__(self, dim, max_len, rank, dense, *, device, dtype, **common):
-        super().__init__(dim, dim, device=device, dtype=dtype, **common)
+    def __init__(self, dim, max_len, rank, dense, biased=True, **common):
+        super().__init__(dim, dim, **common)
         self._positive(max_len=max_len)
         if not dense:
             self._positive(rank=rank)
         self.max_len, self.rank, self.dense = max_len, rank, bool(dense)
-
-        def parameter(columns):
-            return nn.Parameter(
-                torch.empty(max_len, columns, device=device, dtype=dtype)
-            )
-
-        if dense:
-            self.w = parameter(max_len)
-        else:
-            self.u, self.v = parameter(rank), parameter(rank)
+        like = {name: common[name] for name in ("device", "dtype")}
+        columns = {"w": max_len} if dense else {"u": rank, "v": rank}
+        self._positions = tuple(columns) if biased else ()
+        for name in self._positions:
+            bias = torch.empty(max_len, columns[name], **like)
+            self.register_parameter(name, nn.Parameter(bias))
         self.reset_positions()
 
     def reset_positions(self) -> None:
         """Draws the position biases anew, from N(0, 0.01^2)."""
-        for bias in [self.w] if self.dense else [self.u, self.v]:
-            nn.init.normal_(bias, std=POSITION_STD)
+        for name in self._positions:
+            nn.init.normal_(getattr(self, name), std=POSITION_STD)
 
     def _biases(self, x):
         """The biases of the first T positions, by their names in functional."""
@@ -154,6 +144,8 @@ class _Positional(_Layer):
             T <= self.max_len,
             f"a sequence of {T} is longer than max_len = {self.max_len}",
         )
+        if not self._positions:
+            return {}
         if self.dense:
             return {"w": self.w[:T, :T]}
         return {"u": self.u[:T], "v_pos": self.v[:T]}
@@ -189,9 +181,8 @@ class AFTFull(_Positional):
         dtype=None,
     ):
         common = {"causal": causal, "out": out, "gate": gate}
-        super().__init__(
-            dim, max_len, rank, dense, device=device, dtype=dtype, **common
-        )
+        common.update(device=device, dtype=dtype)
+        super().__init__(dim, max_len, rank, dense, **common)
 
     def forward(self, x: Tensor, key_padding_mask: Mask = None) -> Tensor:
         biases = self._biases(x)
@@ -204,7 +195,7 @@ class AFTFull(_Positional):
 class AFTLocal(_Positional):
     """AFT-local: a learned bias for each pair of positions less than `window`
     apart. The other keys count too, with a bias of 0; window_only leaves them
-    out (the paper's ablation).
+    out (the paper's ablation). A window of 0 is AFTSimple: no biases at all.
 
     max_len, rank, dense: as in AFTFull.
 
@@ -229,11 +220,14 @@ class AFTLocal(_Positional):
         device=None,
         dtype=None,
     ):
-        common = {"causal": causal, "out": out, "gate": gate}
-        super().__init__(
-            dim, max_len, rank, dense, device=device, dtype=dtype, **common
+        self._require(window >= 0, f"window must be at least 0, got {window}")
+        self._require(
+            window > 0 or not window_only,
+            f"window_only needs a window of at least 1, got {window}",
         )
-        self._positive(window=window)  # 0 would leave u, v, w without use
+        common = {"causal": causal, "out": out, "gate": gate}
+        common.update(device=device, dtype=dtype)
+        super().__init__(dim, max_len, rank, dense, window > 0, **common)
         self.window, self.window_only = window, bool(window_only)
 
     def forward(self, x: Tensor, key_padding_mask: Mask = None) -> Tensor:
@@ -328,7 +322,7 @@ class AFTConv(_Layer):
             nn.init.zeros_(self.gamma)
             nn.init.zeros_(self.beta)
 
-    def biases(self) -> Tensor:
+    def bias(self) -> Tensor:
         """The biases [heads, *kernel] that the operator gets."""
         if not self.reparameterise:
             return self.w
@@ -357,7 +351,7 @@ class AFTConv(_Layer):
         y = self._mix(
             F.conv,
             rows,
-            self.biases(),
+            self.bias(),
             sizes,
             window_only=self.window_only,
             key_padding_mask=key_padding_mask,

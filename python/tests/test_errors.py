@@ -39,12 +39,15 @@ class TestOperators(unittest.TestCase):
             words = ["key_padding_mask", "[2, 6]", "[2, 5]"]
             args = [self.q, self.k, self.v]
             self.check(op, words, *args, key_padding_mask=mask, **biases)
+            mask = torch.zeros(2, 6)
+            words = ["key_padding_mask", "bool", "Float"]
+            self.check(op, words, *args, key_padding_mask=mask, **biases)
 
     def test_dtypes(self):
         q, k, v = self.q, self.k, self.v
         self.check("simple", ["v", "Float", "Double"], q, k, v.double())
         self.check("simple", ["Long"], q.long(), k.long(), v.long())
-        self.check("full", ["w", "Float", "Double"], q, k, v, w=self.w.double())
+        self.check("full", ["w", "floating", "Long"], q, k, v, w=self.w.long())
 
     def test_gates(self):
         words = ["gate", "sigmoid", "swish"]
@@ -75,7 +78,13 @@ class TestOperators(unittest.TestCase):
         even = taps[:, :2]
         self.check("conv", ["w", "odd", "[2, 2, 3]"], q, heads, v, even, [2, 3])
         args = [q, heads, v, taps, [2, 3]]
-        self.check("conv", ["causal", "[2, 3]"], *args, causal=True)
+        self.check("conv", ["causal", "1", "2"], *args, causal=True)
+
+    def test_second_derivatives(self):
+        x = self.q.requires_grad_()
+        y = aft.simple(x, x, x)
+        with self.assertRaisesRegex(RuntimeError, "aft::simple: second deriv"):
+            torch.autograd.grad(y.sum(), x, create_graph=True)
 
 
 class TestLayers(unittest.TestCase):
@@ -92,6 +101,8 @@ class TestLayers(unittest.TestCase):
         check(["AFTFull", "max_len", "0"], AFTFull, 4, 0)
         check(["AFTFull", "rank", "0"], AFTFull, 4, 8, rank=0)
         check(["AFTLocal", "window", "-1"], AFTLocal, 4, 8, -1)
+        words = ["AFTLocal", "window_only", "at least 1", "0"]
+        check(words, AFTLocal, 4, 8, 0, window_only=True)
         check(["AFTConv", "heads", "dim = 6", "4"], AFTConv, 6, 4, 3)
         check(["AFTConv", "heads", "0"], AFTConv, 6, 0, 3)
         check(["AFTConv", "dims", "4"], AFTConv, 6, 2, 3, dims=4)

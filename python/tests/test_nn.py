@@ -95,6 +95,11 @@ class TestAgainstFunctions(unittest.TestCase):
                 expected = aft.local(*project(layer, x), 4, **biases, **options)
                 self.check(layer, expected, x, self.mask)
 
+    def test_window_of_zero(self):
+        layer = AFTLocal(D, T, 0, causal=True)
+        expected = aft.simple(*project(layer, self.x), causal=True)
+        self.check(layer, expected, self.x)
+
     def test_position_biases_count(self):
         for layer in (AFTFull(D, T, 3), AFTLocal(D, T, 4, 3)):
             before = layer(self.x)
@@ -115,7 +120,7 @@ class TestAgainstFunctions(unittest.TestCase):
                         for raw, g, b in zip(layer.w, layer.gamma, layer.beta)
                     ]
                 )
-                torch.testing.assert_close(layer.biases(), w)
+                torch.testing.assert_close(layer.bias(), w)
                 options = {"key_padding_mask": self.mask}
                 args = project(layer, self.x)
                 expected = aft.conv(*args, w, grid, **options)
@@ -171,6 +176,7 @@ class TestLayers(unittest.TestCase):
             (AFTFull(D, 16), {"u": (16, 128), "v": (16, 128)}),
             (AFTFull(D, 16, dense=True), {"w": (16, 16)}),
             (AFTLocal(D, 16, 4, 3), {"u": (16, 3), "v": (16, 3)}),
+            (AFTLocal(D, 16, 0), {}),
             (AFTConv(D, 4, (3, 5)), {**head, "gamma": (4,), "beta": (4,)}),
             (AFTConv(D, 4, (3, 5), reparameterise=False), head),
         ]:
@@ -183,10 +189,10 @@ class TestLayers(unittest.TestCase):
             self.assertAlmostEqual(bias.std().item(), 0.01, delta=0.001)
             self.assertAlmostEqual(bias.mean().item(), 0, delta=0.001)
         conv = AFTConv(8, 8, 11)
-        self.assertEqual(conv.biases().abs().max().item(), 0)
+        self.assertEqual(conv.bias().abs().max().item(), 0)
         self.assertGreater(conv.w.flatten(1).std(1).min().item(), 0)
         raw = AFTConv(32, 32, 11, reparameterise=False)
-        self.assertAlmostEqual(raw.biases().std().item(), 0.01, delta=0.001)
+        self.assertAlmostEqual(raw.bias().std().item(), 0.01, delta=0.001)
 
     def test_every_parameter_moves_within_two_steps(self):
         for name, layer in layers(causal=True).items():

@@ -270,15 +270,20 @@ class TestContract(unittest.TestCase):
             self.assertEqual(leaf.grad[1].abs().max().item(), 0)
             self.assertGreater(leaf.grad[0].abs().max().item(), 0)
 
-    def test_masks_of_numbers_count_where_not_zero(self):
-        q, k, v = torch.randn(3, 1, 4, 2)
-        mask = torch.tensor([[0, 1, 0, 1]], dtype=torch.uint8)
-        self.assertTrue(
-            torch.equal(
-                aft.simple(q, k, v, key_padding_mask=mask),
-                aft.simple(q, k, v, key_padding_mask=mask.bool()),
+    def test_biases_keep_their_precision_beside_half(self):
+        # as under autocast: q, k, v are narrow, parameters are not
+        x, s = case(op="full", bias="dense", scale=0.1)
+        for dtype in (torch.float16, torch.bfloat16):
+            narrow = {name: x[name].to(dtype) for name in ("q", "k", "v")}
+            w = (256 + x["w"]).float()  # rounds to 256 and 258 in bfloat16
+            y, gradient = with_gradients(run, dict(narrow, w=w), s)
+            self.assertEqual(y.dtype, dtype)
+            self.assertEqual(gradient["w"].dtype, torch.float32)
+            exact = {name: t.double() for name, t in narrow.items()}
+            expected = reference(dict(exact, w=w.double()), s)
+            torch.testing.assert_close(
+                y, expected, rtol=8e-3, atol=8e-3, check_dtype=False
             )
-        )
 
     def test_causal_to_the_last_bit(self):
         t = 20
