@@ -1,0 +1,175 @@
+// AFT-conv by the kernels against the oracle: every grid, hostile keys and
+// biases, rows without keys.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/cases.h"
+#include "tests/kernels/operators.h"
+
+namespace aft::kernels {
+namespace {
+
+using testing::conv_cases;
+using testing::ConvCase;
+using testing::modes;
+
+/// The cases say whether a kernel is causal; a centred one goes with a causal
+/// sum in the oracle alone.
+bool runs(const ConvCase& c, const Mode& m) { return c.causal == m.causal; }
+
+Operator conv_of(const ConvCase& c, Numbers w, bool only) {
+  return conv(std::move(w), c.grid, c.kernel, only);
+}
+
+TEST(Conv, Shapes) {
+  for (const ConvCase& c : conv_cases()) {
+    for (const Mode& mode : modes()) {
+      if (!runs(c, mode)) continue;
+      const Data data(shape_of(c), mode, 1);
+      for (bool only : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << c << ", " << mode << ", " << only);
+        check(conv_of(c, Random(2).normals(c.H * c.taps()), only), data);
+      }
+    }
+  }
+}
+
+// A panel takes 16 channels of values, or of heads.
+TEST(Conv, ManyChannelsAndHeads) {
+  for (auto [D, H] : {std::pair<int64_t, int64_t>{15, 15},
+                      {16, 16},
+                      {17, 1},
+                      {34, 17},
+                      {66, 33},
+                      {96, 2},
+                      {70, 70}}) {
+    const ConvCase cases[] = {
+        {"1d", 2, {13}, {5}, D, H, false},
+        {"1d_causal", 2, {13}, {4}, D, H, true},
+        {"2d", 2, {5, 7}, {3, 5}, D, H, false},
+    };
+    for (const ConvCase& c : cases) {
+      for (const Mode& mode : modes()) {
+        if (!runs(c, mode)) continue;
+        SCOPED_TRACE(::testing::Message() << c << ", " << mode);
+        check(conv_of(c, Random(3).normals(c.H * c.taps()), false),
+              Data(shape_of(c), mode, 4));
+      }
+    }
+  }
+}
+
+TEST(Conv, HostileKeysAndBiases) {
+  uint64_t turn = 0;
+  for (const ConvCase& c : conv_cases()) {
+    for (const Mode& mode : modes()) {
+      if (!runs(c, mode)) continue;
+      ++turn;
+      for (uint64_t kind : {turn % 4, uint64_t{4}}) {
+        Data data(shape_of(c), mode, 5);
+        Random random(turn);
+        const auto& heights = testing::spike_heights();
+        const int64_t n = c.B * c.T() * c.H;
+        data.k = kind < 4 ? testing::spiked_keys(random, n, heights[kind])
+                          : testing::hostile_keys(random, n);
+        SCOPED_TRACE(::testing::Message()
+                     << c << ", " << mode << ", kind " << kind);
+        const Numbers w = turn % 3 != 0
+                              ? testing::hostile_biases(random, c.H * c.taps())
+                              : random.normals(c.H * c.taps());
+        for (bool only : {false, true}) {
+          check(conv_of(c, w, only), data, kHostile);
+        }
+      }
+    }
+  }
+}
+
+TEST(Conv, NearTheLimits) {
+  const double limit = Safe<float>::exponent;
+  const ConvCase cases[] = {
+      {"1d", 1, {40}, {7}, 10, 5, false},
+      {"1d_causal", 1, {40}, {6}, 10, 5, true},
+      {"2d", 1, {6, 7}, {3, 5}, 10, 5, false},
+  };
+  for (const ConvCase& c : cases) {
+    for (double size : {0.99 * limit, 1.01 * limit, 3 * limit, 5 * limit}) {
+      for (bool only : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << c << ", size " << size);
+        Data data(shape_of(c), {"", c.causal, true, true}, 6);
+        Random random(7);
+        Numbers w(c.H * c.taps());
+        for (double& x : data.k) {
+          x = static_cast<float>(size * (2 * random.uniform() - 1));
+        }
+        for (double& x : w) {
+          x = static_cast<float>(size * (2 * random.uniform() - 1));
+        }
+        check(conv_of(c, w, only), data, kHostile);
+        // All keys far from 0 on one side, gentle among themselves.
+        for (double& x : data.k) x = static_cast<float>(x / size + 6 * size);
+        check(conv_of(c, w, only), data, kHostile);
+        for (double& x : data.k) x = -x;
+        check(conv_of(c, w, only), data, kHostile);
+      }
+    }
+  }
+}
+
+TEST(Conv, NothingToSee) {
+  const ConvCase cases[] = {
+      {"1d", 3, {20}, {5}, 6, 2, false},
+      {"1d_causal", 3, {20}, {4}, 6, 6, true},
+      {"2d", 3, {4, 5}, {3, 3}, 6, 3, false},
+      {"3d", 3, {2, 2, 5}, {3, 1, 3}, 6, 1, false},
+  };
+  for (const ConvCase& c : cases) {
+    for (bool only : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << c << ", " << only);
+      Data data(shape_of(c), {"", c.causal, false, true}, 8);
+      data.padded.assign(3 * 20, 0);
+      for (int64_t j = 20; j < 40; ++j) data.padded[j] = 1;
+      for (int64_t j = 40; j < 48; ++j) data.padded[j] = 1;
+      for (int64_t j = 0; j < 3 * 20; ++j) {
+        if (data.padded[j] == 0) continue;
+        for (int64_t i = 0; i < c.D; ++i) data.v[j * c.D + i] = NAN;
+        for (int64_t i = 0; i < c.H; ++i) data.k[j * c.H + i] = NAN;
+      }
+      const Operator op = conv_of(c, Random(9).normals(c.H * c.taps()), only);
+      check(op, data);
+      for_each_target([&] {
+        const Result out = run<float>(op, data);
+        for (int64_t i = 20 * c.D; i < (c.causal ? 48 : 40) * c.D; ++i) {
+          EXPECT_EQ(out.y[i], 0.0) << i;
+          EXPECT_EQ(out.dq[i], 0.0) << i;
+        }
+        for (int64_t i = 20 * c.D; i < 48 * c.D; ++i) {
+          EXPECT_EQ(out.dv[i], 0.0) << i;
+        }
+        for (int64_t i = 20 * c.H; i < 48 * c.H; ++i) {
+          EXPECT_EQ(out.dk[i], 0.0) << i;
+        }
+      });
+    }
+  }
+}
+
+TEST(Conv, LongLinesAndLargeGrids) {
+  const ConvCase cases[] = {
+      {"line", 1, {1200}, {301}, 4, 2, false},
+      {"causal_line", 1, {1200}, {300}, 4, 2, true},
+      {"grid", 1, {32, 30}, {13, 9}, 5, 5, false},
+      {"block", 1, {8, 9, 10}, {5, 3, 7}, 5, 1, false},
+  };
+  for (const ConvCase& c : cases) {
+    for (bool only : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << c << ", " << only);
+      check(conv_of(c, Random(10).normals(c.H * c.taps()), only),
+            Data(shape_of(c), {"", c.causal, true, true}, 11), {1e-5, 1e-12});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aft::kernels
