@@ -161,8 +161,8 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile, int
       continue;
     }
     const int64_t at = j * strip.stride + tile * kTile;
-    const T* k = Ahead(strip.k + at, strip.stride, lanes, kb);
-    const T* v = Ahead(strip.v + at, strip.stride, lanes, vb);
+    const T* k = Ahead(strip.k + at, kTogether * strip.stride, lanes, kb);
+    const T* v = Ahead(strip.v + at, kTogether * strip.stride, lanes, vb);
     for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
       const auto kj = hn::LoadU(d, k + i), vj = hn::LoadU(d, v + i);
       const auto x = hn::Sub(kj, hn::Load(d, s.ref + i));
@@ -307,7 +307,7 @@ void Forward(const Band& band, int64_t b0, int64_t b1, const Strip<T>& strip, co
             if (exact && exact[t]) return;
             HWY_ALIGN T qb[kTile];
             const int64_t at = t * strip.stride + tile * kTile;
-            const T* q = strip.q ? Ahead(strip.q + at, strip.stride, lanes, qb) : nullptr;
+            const T* q = strip.q ? Ahead(strip.q + at, kGroup * kRows * strip.stride, lanes, qb) : nullptr;
             for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
               const auto num = hn::Load(d, acc + i), den = hn::Load(d, acc + kTile + i);
               const auto r = Ratio(d, num, den);
@@ -330,7 +330,7 @@ HWY_INLINE void PackRowRange(const Strip<T>& strip, int tile, int64_t t0, int64_
   for (int64_t t = t0; t < t1; ++t) {
     T* out = panel + t * kPanel;
     const int64_t row = t * strip.stride + tile * kTile;
-    const T* dy = Ahead(grad.dy + row, strip.stride, lanes, gb);
+    const T* dy = Ahead(grad.dy + row, kTogether * strip.stride, lanes, gb);
     for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
       const auto bad = hn::Gt(hn::Abs(hn::LoadU(d, dy + i)), hn::Set(d, Safe<T>::value));
       if (HWY_UNLIKELY(!hn::AllFalse(d, bad))) exact[t] = 1;
@@ -339,9 +339,9 @@ HWY_INLINE void PackRowRange(const Strip<T>& strip, int tile, int64_t t0, int64_
       for (int i = 0; i < kPanel; ++i) out[i] = T(0);
       continue;
     }
-    const T* q = strip.q ? Ahead(strip.q + row, strip.stride, lanes, qb) : nullptr;
-    const T* r = Ahead(grad.r + row, strip.stride, lanes, rb);
-    const T* den = Ahead(grad.den + row, strip.stride, lanes, db);
+    const T* q = strip.q ? Ahead(strip.q + row, kTogether * strip.stride, lanes, qb) : nullptr;
+    const T* r = Ahead(grad.r + row, kTogether * strip.stride, lanes, rb);
+    const T* den = Ahead(grad.den + row, kTogether * strip.stride, lanes, db);
     for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
       const auto rt = hn::LoadU(d, r + i);
       auto a = hn::LoadU(d, dy + i);

@@ -23,6 +23,9 @@ namespace HWY_NAMESPACE {
 template <class T>
 constexpr T kOne = T(1) / T(1 << 20);
 
+// Rows to ask for in advance.
+constexpr int64_t kAhead = 12;
+
 template <class T>
 struct State {
   HWY_ALIGN T m[kSimpleChannels], n[kSimpleChannels], d[kSimpleChannels];
@@ -95,12 +98,12 @@ void Forward(const Simple<T>& a) {
   State<T> s;
   if (!a.causal) {
     for (int64_t j = 0; j < a.Tk; ++j) {
-      if (!(a.padded && a.padded[j])) AbsorbRow(at(a.k, j), at(a.v, j), n, a.D, s);
+      if (!(a.padded && a.padded[j])) AbsorbRow(at(a.k, j), at(a.v, j), n, kAhead * a.D, s);
     }
   }
   for (int64_t t = 0; t < a.Tq; ++t) {
-    if (a.causal && t < a.Tk && !(a.padded && a.padded[t])) AbsorbRow(at(a.k, t), at(a.v, t), n, a.D, s);
-    WriteRow(at(a.q, t), n, a.D, s, a.y + t * a.D + a.c0);
+    if (a.causal && t < a.Tk && !(a.padded && a.padded[t])) AbsorbRow(at(a.k, t), at(a.v, t), n, kAhead * a.D, s);
+    WriteRow(at(a.q, t), n, kAhead * a.D, s, a.y + t * a.D + a.c0);
   }
 }
 
@@ -111,8 +114,8 @@ HWY_INLINE void RowGradient(const Simple<T>& a, int64_t t, const T* dy, T* dq, c
   const int64_t n = a.c1 - a.c0, row = t * a.D + a.c0;
   ForTiles(n, [&](int64_t c, int lanes) {
     HWY_ALIGN T qb[kTile], gb[kTile];
-    const T* qt = a.q ? Ahead(a.q + row + c, a.D, lanes, qb) : nullptr;
-    const T* gt = Ahead(dy + row + c, a.D, lanes, gb);
+    const T* qt = a.q ? Ahead(a.q + row + c, kAhead * a.D, lanes, qb) : nullptr;
+    const T* gt = Ahead(dy + row + c, kAhead * a.D, lanes, gb);
     for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
       const auto den = hn::Load(tag, s.d + c + i);
       const auto r = Ratio(tag, hn::Load(tag, s.n + c + i), den);
@@ -136,10 +139,11 @@ HWY_INLINE void KeyGradient(const Simple<T>& a, int64_t j, const T* A, const T* 
   const TileTag<T> tag;
   const int64_t n = a.c1 - a.c0, row = j * a.D + a.c0;
   const bool padded = a.padded && a.padded[j];
+  const int64_t ahead = (a.causal ? -kAhead : kAhead) * a.D;
   ForTiles(n, [&](int64_t c, int lanes) {
     HWY_ALIGN T kb[kTile], vb[kTile];
-    const T* kt = Ahead(a.k + row + c, a.causal ? -a.D : a.D, lanes, kb);
-    const T* vt = Ahead(a.v + row + c, a.causal ? -a.D : a.D, lanes, vb);
+    const T* kt = Ahead(a.k + row + c, ahead, lanes, kb);
+    const T* vt = Ahead(a.v + row + c, ahead, lanes, vb);
     for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
       auto gv = hn::Zero(tag), gk = hn::Zero(tag);
       if (!padded) {
@@ -172,7 +176,7 @@ void Backward(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) 
   for (int64_t i = 0; i < width; ++i) scratch[i] = T(0);
   if (!a.causal) {
     for (int64_t j = 0; j < a.Tk; ++j) {
-      if (!(a.padded && a.padded[j])) AbsorbRow(at(a.k, j), at(a.v, j), n, a.D, s);
+      if (!(a.padded && a.padded[j])) AbsorbRow(at(a.k, j), at(a.v, j), n, kAhead * a.D, s);
     }
     for (int64_t t = 0; t < a.Tq; ++t) {
       RowGradient(a, t, dy, dq, s, scratch);
@@ -182,7 +186,7 @@ void Backward(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) 
     return;
   }
   for (int64_t t = 0; t < a.Tq; ++t) {
-    if (t < a.Tk && !(a.padded && a.padded[t])) AbsorbRow(at(a.k, t), at(a.v, t), n, a.D, s);
+    if (t < a.Tk && !(a.padded && a.padded[t])) AbsorbRow(at(a.k, t), at(a.v, t), n, kAhead * a.D, s);
     if (n < kSimpleChannels) memset(scratch + t * width, 0, width * sizeof(T));
     RowGradient(a, t, dy, dq, s, scratch + t * width);
   }

@@ -47,9 +47,12 @@ kernels::BandBias<T> band_bias(const at::Tensor& u, const at::Tensor& v_pos, con
 }
 
 struct BandFunction : torch::autograd::Function<BandFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& u, const at::Tensor& v_pos, const at::Tensor& w, const at::Tensor& padded,
-                            int64_t Tq, int64_t window, bool window_only, bool causal, bool use_kernels, bool record) {
+  static at::Tensor forward(AutogradContext* ctx, const OptionalTensor& q_, const at::Tensor& k, const at::Tensor& v,
+                            const OptionalTensor& u_, const OptionalTensor& v_pos_, const OptionalTensor& w_,
+                            const OptionalTensor& padded_, int64_t Tq, int64_t window, bool window_only, bool causal,
+                            bool use_kernels, bool record, bool record_bias) {
+    const at::Tensor q = value(q_), u = value(u_), v_pos = value(v_pos_), w = value(w_), padded = value(padded_);
+    ctx->saved_data["record_bias"] = record_bias;
     ctx->saved_data["Tq"] = Tq;
     ctx->saved_data["window"] = window;
     ctx->saved_data["window_only"] = window_only;
@@ -90,7 +93,7 @@ struct BandFunction : torch::autograd::Function<BandFunction> {
     } else {
       if (q.defined()) dq = at::empty_like(q);
       dk = at::empty_like(k), dv = at::empty_like(v);
-      const bool wanted = w.defined() ? ctx->needs_input_grad(5) : ctx->needs_input_grad(3) || ctx->needs_input_grad(4);
+      const bool wanted = ctx->saved_data["record_bias"].toBool();
       if (wanted && w.defined()) dw = at::zeros_like(w);
       if (wanted && !w.defined()) du = at::zeros_like(u), dv_pos = at::zeros_like(v_pos);
       AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::band", [&] {
@@ -113,17 +116,9 @@ struct BandFunction : torch::autograd::Function<BandFunction> {
       });
     }
     const at::Tensor none;
-    return {dq, dk, dv, du, dv_pos, dw, none, none, none, none, none, none, none};
+    return {dq, dk, dv, du, dv_pos, dw, none, none, none, none, none, none, none, none};
   }
 };
-
-bool records(std::initializer_list<at::Tensor> tensors) {
-  if (!at::GradMode::is_enabled()) return false;
-  for (const at::Tensor& x : tensors) {
-    if (x.defined() && x.requires_grad()) return true;
-  }
-  return false;
-}
 
 }  // namespace
 
@@ -143,8 +138,9 @@ at::Tensor band(const Checked& c, const PositionBias& bias, int64_t window, bool
     v_pos = c.parameter("v_pos", *bias.v_pos, {c.Tk, u.size(1)}, c10::str("[T, r] = [", c.Tk, ", ", u.size(1), "]"));
   }
   const at::Tensor q = c.fused_q();
-  return c.finish(BandFunction::apply(q, c.k, c.v, u, v_pos, w, c.padded, c.Tq, window, window_only, c.causal,
-                                      c.use_kernels(), records({q, c.k, c.v, u, v_pos, w})));
+  return c.finish(BandFunction::apply(maybe(q), c.k, c.v, maybe(u), maybe(v_pos), maybe(w), maybe(c.padded), c.Tq,
+                                      window, window_only, c.causal, c.use_kernels(),
+                                      records({q, c.k, c.v, u, v_pos, w}), records({u, v_pos, w})));
 }
 
 }  // namespace aft::ops

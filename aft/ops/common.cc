@@ -130,6 +130,14 @@ kernels::Exec at_exec() {
   return exec;
 }
 
+bool records(std::initializer_list<at::Tensor> tensors) {
+  if (!at::GradMode::is_enabled()) return false;
+  for (const at::Tensor& x : tensors) {
+    if (x.defined() && x.requires_grad()) return true;
+  }
+  return false;
+}
+
 void refuse_double_backward(const char* op) {
   TORCH_CHECK(!at::GradMode::is_enabled(), "aft::", op,
               ": second derivatives are not implemented; call backward without create_graph");

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <initializer_list>
 #include <string>
 
 #include "aft/kernels/run.h"
@@ -65,6 +66,12 @@ template <class T>
 T* data(const at::Tensor& x) {
   return x.defined() ? x.data_ptr<T>() : nullptr;
 }
+
+/// An undefined tensor as no tensor: what torch::autograd::Function takes for "nothing here".
+inline OptionalTensor maybe(const at::Tensor& x) { return x.defined() ? OptionalTensor(x) : c10::nullopt; }
+inline at::Tensor value(const OptionalTensor& x) { return x ? *x : at::Tensor(); }
+/// Whether autograd records what is done with any of these.
+bool records(std::initializer_list<at::Tensor> tensors);
 
 /// Throws if a backward pass is itself being recorded: there is no second derivative.
 void refuse_double_backward(const char* op);

@@ -56,7 +56,7 @@ struct Problem {
       : bias(how), causal(is_causal), B(keys.size(0)), Tq(rows) {
     G = bias.grid.empty() ? 1 : keys.size(2);
     Tk = keys.size(1);
-    limit = std::max<int64_t>(1 << 20, values.numel() / 4);
+    limit = std::max<int64_t>(1 << 19, values.numel() / 4);
     k = inward(keys);
     v = inward(values);
     if (padded.defined()) {

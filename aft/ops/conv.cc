@@ -24,9 +24,11 @@ kernels::ConvBias<T> conv_bias(const at::Tensor& w, const std::vector<int64_t>& 
 }
 
 struct ConvFunction : torch::autograd::Function<ConvFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& w, const at::Tensor& padded, std::vector<int64_t> grid, bool window_only,
-                            bool causal, bool use_kernels) {
+  static at::Tensor forward(AutogradContext* ctx, const OptionalTensor& q_, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& w, const OptionalTensor& padded_, std::vector<int64_t> grid,
+                            bool window_only, bool causal, bool use_kernels, bool record, bool record_bias) {
+    const at::Tensor q = value(q_), padded = value(padded_);
+    ctx->saved_data["record_bias"] = record_bias;
     ctx->saved_data["grid"] = grid;
     ctx->saved_data["window_only"] = window_only;
     ctx->saved_data["causal"] = causal;
@@ -37,11 +39,12 @@ struct ConvFunction : torch::autograd::Function<ConvFunction> {
       ctx->save_for_backward({q, k, v, w, padded, out.r, out.lse});
       return out.r;
     }
-    at::Tensor y = at::empty_like(v), r = q.defined() ? at::empty_like(v) : y, den = at::empty_like(k);
+    at::Tensor y = at::empty_like(v), r, den;
+    if (record) r = q.defined() ? at::empty_like(v) : y, den = at::empty_like(k);
     AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::conv", [&] {
       kernels::run_conv<scalar_t>(at_exec(), problem<scalar_t>(q, k, v, padded, T, causal),
                                   conv_bias<scalar_t>(w, grid, window_only, nullptr), y.data_ptr<scalar_t>(),
-                                  {q.defined() ? r.data_ptr<scalar_t>() : nullptr, den.data_ptr<scalar_t>(), nullptr});
+                                  {q.defined() ? data<scalar_t>(r) : nullptr, data<scalar_t>(den), nullptr});
     });
     ctx->save_for_backward({q, k, v, w, padded, r, den});
     return y;
@@ -58,7 +61,7 @@ struct ConvFunction : torch::autograd::Function<ConvFunction> {
     if (ctx->saved_data["use_kernels"].toBool()) {
       if (q.defined()) dq = at::empty_like(q);
       dk = at::empty_like(k), dv = at::empty_like(v);
-      if (ctx->needs_input_grad(3)) dw = at::empty_like(w);
+      if (ctx->saved_data["record_bias"].toBool()) dw = at::empty_like(w);
       AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::conv", [&] {
         kernels::run_conv_backward<scalar_t>(
             at_exec(), problem<scalar_t>(q, k, v, padded, k.size(1), causal),
@@ -71,7 +74,7 @@ struct ConvFunction : torch::autograd::Function<ConvFunction> {
       dk = g.dk, dv = g.dv, dw = g.dw;
     }
     const at::Tensor none;
-    return {dq, dk, dv, dw, none, none, none, none, none};
+    return {dq, dk, dv, dw, none, none, none, none, none, none, none};
   }
 };
 
@@ -102,8 +105,9 @@ at::Tensor conv(const OptionalTensor& q, const at::Tensor& k, const at::Tensor& 
   }
   std::vector<int64_t> any(dims + 1, -1);
   const at::Tensor parameter = c.parameter("w", w, any, "[H, kernel...]");
-  return c.finish(ConvFunction::apply(c.fused_q(), c.k, c.v, parameter, c.padded, grid, window_only, c.causal,
-                                      c.use_kernels()));
+  const at::Tensor gate = c.fused_q();
+  return c.finish(ConvFunction::apply(maybe(gate), c.k, c.v, parameter, maybe(c.padded), grid, window_only, c.causal,
+                                      c.use_kernels(), records({gate, c.k, c.v, parameter}), records({parameter})));
 }
 
 }  // namespace aft::ops

@@ -19,8 +19,9 @@ composite::Bias no_bias() {
 }
 
 struct SimpleFunction : torch::autograd::Function<SimpleFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& padded, int64_t Tq, bool causal, bool use_kernels) {
+  static at::Tensor forward(AutogradContext* ctx, const OptionalTensor& q_, const at::Tensor& k, const at::Tensor& v,
+                            const OptionalTensor& padded_, int64_t Tq, bool causal, bool use_kernels) {
+    const at::Tensor q = value(q_), padded = value(padded_);
     ctx->saved_data["Tq"] = Tq;
     ctx->saved_data["causal"] = causal;
     ctx->saved_data["use_kernels"] = use_kernels;
@@ -65,7 +66,7 @@ struct SimpleFunction : torch::autograd::Function<SimpleFunction> {
 
 at::Tensor simple(const OptionalTensor& q, const at::Tensor& k, const at::Tensor& v, const Common& common) {
   const Checked c = check("simple", q, k, v, common);
-  return c.finish(SimpleFunction::apply(c.fused_q(), c.k, c.v, c.padded, c.Tq, c.causal, c.use_kernels()));
+  return c.finish(SimpleFunction::apply(maybe(c.fused_q()), c.k, c.v, maybe(c.padded), c.Tq, c.causal, c.use_kernels()));
 }
 
 }  // namespace aft::ops
