@@ -6,9 +6,9 @@
 x [B, T, dim] to y [B, T, dim]; AFTConv takes grids [B, dim, H, W] too. What all
 layers have in common:
 
-key_padding_mask (forward): bool [B, T], True where a key is padding and takes no
-    part, as in torch.nn.MultiheadAttention. Its outputs are computed all the
-    same.
+key_padding_mask (forward): bool [B, T], True where a key is padding and takes
+    no part, as in torch.nn.MultiheadAttention. Its own output is computed all
+    the same.
 causal: an output sees no input after it.
 out: whether the projection `out` follows.
 gate: act, one of GATES. With "none" there is no projection `query`
