@@ -146,34 +146,48 @@ struct KeyState {
   }
 };
 
-/// Panel rows of keys [j0, j1) of one tile, whose first lane is channel c of the strip.
+/// Panel rows of keys [j0, j1) of one tile.
 template <class T>
 HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile, int64_t j0, int64_t j1, KeyState<T>& s,
                           T* panel) {
   const TileTag<T> d;
   const int lanes = strip.lanes(tile);
+  const T *keys = strip.k + tile * kTile, *values = strip.v + tile * kTile;
   const auto limit = hn::Set(d, Safe<T>::exponent), v_limit = hn::Set(d, Safe<T>::value);
   HWY_ALIGN T kb[kTile], vb[kTile];
-  for (int64_t j = j0; j < j1; ++j) {
-    T* out = panel + j * kPanel;
-    if (strip.padded && strip.padded[j]) {
-      for (int i = 0; i < kPanel; ++i) out[i] = T(0);
-      continue;
-    }
-    const int64_t at = j * strip.stride + tile * kTile;
-    const T* k = Ahead(strip.k + at, kTogether * strip.stride, lanes, kb);
-    const T* v = Ahead(strip.v + at, kTogether * strip.stride, lanes, vb);
-    for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
+  for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
+    const auto ref = hn::Load(d, s.ref + i);
+    auto max = hn::Load(d, s.max + i), min = hn::Load(d, s.min + i), size = hn::Zero(d);
+    for (int64_t j = j0; j < j1; ++j) {
+      T* out = panel + j * kPanel + i;
+      if (strip.padded && strip.padded[j]) {
+        hn::Store(hn::Zero(d), d, out);
+        hn::Store(hn::Zero(d), d, out + kTile);
+        continue;
+      }
+      const T* k = Ahead(keys + j * strip.stride, kTogether * strip.stride, lanes, kb);
+      const T* v = Ahead(values + j * strip.stride, kTogether * strip.stride, lanes, vb);
       const auto kj = hn::LoadU(d, k + i), vj = hn::LoadU(d, v + i);
-      const auto x = hn::Sub(kj, hn::Load(d, s.ref + i));
-      auto bad = hn::Or(hn::Gt(x, limit), hn::Gt(hn::Abs(vj), v_limit));
-      if (band.window_only) bad = hn::Or(bad, hn::Lt(x, hn::Neg(limit)));
-      if (HWY_UNLIKELY(!hn::AllFalse(d, bad)) && s.safe > j) s.safe = j;
-      hn::Store(hn::Max(hn::Load(d, s.max + i), kj), d, s.max + i);
-      hn::Store(hn::Min(hn::Load(d, s.min + i), kj), d, s.min + i);
-      const auto e = ExpV(d, hn::Min(x, limit));
-      hn::Store(hn::Mul(e, vj), d, out + i);
-      hn::Store(e, d, out + kTile + i);
+      max = hn::Max(max, kj);
+      min = hn::Min(min, kj);
+      size = hn::Max(size, hn::Abs(vj));
+      const auto e = ExpV(d, hn::Min(hn::Sub(kj, ref), limit));
+      hn::Store(hn::Mul(e, vj), d, out);
+      hn::Store(e, d, out + kTile);
+    }
+    hn::Store(max, d, s.max + i);
+    hn::Store(min, d, s.min + i);
+    auto bad = hn::Or(hn::Gt(hn::Sub(max, ref), limit), hn::Gt(size, v_limit));
+    if (band.window_only) bad = hn::Or(bad, hn::Lt(hn::Sub(min, ref), hn::Neg(limit)));
+    if (HWY_LIKELY(hn::AllFalse(d, bad)) || s.safe <= j0) continue;
+    // Something is beyond Safe, here or (max and min remember) before: look for the first key that is.
+    for (int64_t j = j0; j < std::min(j1, s.safe); ++j) {
+      if (strip.padded && strip.padded[j]) continue;
+      for (int c = static_cast<int>(i); c < std::min<int>(static_cast<int>(i + hn::Lanes(d)), lanes); ++c) {
+        const T x = keys[j * strip.stride + c] - s.ref[c];
+        const bool beyond = x > Safe<T>::exponent || (band.window_only && x < -Safe<T>::exponent);
+        if (beyond || std::abs(values[j * strip.stride + c]) > Safe<T>::value) s.safe = std::min(s.safe, j);
+      }
     }
   }
 }
@@ -310,9 +324,14 @@ void Forward(const Band& band, int64_t b0, int64_t b1, const Strip<T>& strip, co
             const T* q = strip.q ? Ahead(strip.q + at, kGroup * kRows * strip.stride, lanes, qb) : nullptr;
             for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
               const auto num = hn::Load(d, acc + i), den = hn::Load(d, acc + kTile + i);
-              const auto r = Ratio(d, num, den);
-              StoreTile(d, q ? Gated(d, r, hn::LoadU(d, q + i)) : r, out.y + at, i, lanes);
-              if (out.r) StoreTile(d, r, out.r + at, i, lanes);
+              const auto gate = q ? GateDivisor(d, hn::LoadU(d, q + i)) : hn::Set(d, T(1));
+              if (out.r) {
+                const auto r = Ratio(d, num, den);
+                StoreTile(d, r, out.r + at, i, lanes);
+                StoreTile(d, hn::Div(r, gate), out.y + at, i, lanes);
+              } else {  // one division does for both
+                StoreTile(d, Ratio(d, num, hn::Mul(den, gate)), out.y + at, i, lanes);
+              }
               if (out.den) StoreTile(d, den, out.den + at, i, lanes);
             }
           });
@@ -431,9 +450,8 @@ HWY_INLINE void Dots(const T* const* row, const T* const* key, int64_t tiles, in
 
 template <class T>
 void Dw(const Band& band, int64_t t0, int64_t t1, int64_t j0, int64_t j1, int64_t tiles, const T* keys_panel,
-        int64_t key_step, const T* rows_panel, int64_t row_step, const T* w, T* dw, int64_t ld) {
+        int64_t key_step, const T* rows_panel, int64_t row_step, T* dw, int64_t ld) {
   constexpr int64_t kTiles = 16;  // their panel rows stay in the second-level cache for all of the block's pairs
-  for (int64_t t = t0; t < t1; ++t) std::fill(dw + (t - t0) * ld, dw + (t - t0) * ld + (j1 - j0), T(0));
   for (int64_t tile = 0; tile < tiles; tile += kTiles) {
     const int64_t n = std::min(kTiles, tiles - tile);
     for (int64_t t = t0; t < t1; t += 3) {
@@ -451,6 +469,10 @@ void Dw(const Band& band, int64_t t0, int64_t t1, int64_t j0, int64_t j1, int64_
       }
     }
   }
+}
+
+template <class T>
+void ScaleDw(const Band& band, int64_t t0, int64_t t1, int64_t j0, int64_t j1, const T* w, T* dw, int64_t ld) {
   const hn::ScalableTag<T> d;
   const hn::CappedTag<T, 1> d1;
   const auto scale = [&](auto tag, T* to, const T* from) {
@@ -493,11 +515,11 @@ void Outer(int64_t m, int64_t n, int64_t r, const T* a, const T* b, T* out, int6
 }
 
 const BandKernels<float>& BandTable_f32() {
-  static constexpr BandKernels<float> kTable = {PackKeys<float>, PackWeights<float>, PackWeightsTransposed<float>, Forward<float>, PackRows<float>, Backward<float>, Dw<float>, Outer<float>};
+  static constexpr BandKernels<float> kTable = {PackKeys<float>, PackWeights<float>, PackWeightsTransposed<float>, Forward<float>, PackRows<float>, Backward<float>, Dw<float>, ScaleDw<float>, Outer<float>};
   return kTable;
 }
 const BandKernels<double>& BandTable_f64() {
-  static constexpr BandKernels<double> kTable = {PackKeys<double>, PackWeights<double>, PackWeightsTransposed<double>, Forward<double>, PackRows<double>, Backward<double>, Dw<double>, Outer<double>};
+  static constexpr BandKernels<double> kTable = {PackKeys<double>, PackWeights<double>, PackWeightsTransposed<double>, Forward<double>, PackRows<double>, Backward<double>, Dw<double>, ScaleDw<double>, Outer<double>};
   return kTable;
 }
 

@@ -291,7 +291,7 @@ void Finish(int64_t n, const T* num, const T* den, int64_t den_stride, const int
     for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
       const auto x = Ratio(d, hn::LoadU(d, num + t * kPanel + i), hn::Load(d, dens + i));
       hn::Store(x, d, ratio + i);
-      hn::Store(gate ? Gated(d, x, hn::LoadU(d, gate + i)) : x, d, gated + i);
+      hn::Store(gate ? hn::Div(x, GateDivisor(d, hn::LoadU(d, gate + i))) : x, d, gated + i);
     }
     WriteRow(y, t, gated);
     if (r.at) WriteRow(r, t, ratio);

@@ -176,10 +176,12 @@ struct BandKernels {
   /// dk and dv of the keys of blocks [b0, b1), at the strip's first channel.
   void (*backward)(const Band&, int64_t b0, int64_t b1, const Strip<T>&, const Panel<T>& keys, const Panel<T>& rows,
                    const T* packed, int64_t width, T* dk, T* dv);
-  /// dw of rows [t0, t1) and keys [j0, j1), summed over `tiles` pairs of panels that lie `key_step` and `row_step`
-  /// apart: dw[(t - t0) * ld + (j - j0)] = exp(w) * sum; w has the layout of dw. Zero outside the band.
+  /// For rows [t0, t1) and keys [j0, j1) of the band, adds the sum over `tiles` pairs of panels, which lie `key_step` and
+  /// `row_step` apart, of their products: dw[(t - t0) * ld + (j - j0)] += keys_j . rows_t. Other pairs become garbage.
   void (*dw)(const Band&, int64_t t0, int64_t t1, int64_t j0, int64_t j1, int64_t tiles, const T* keys,
-             int64_t key_step, const T* rows, int64_t row_step, const T* w, T* dw, int64_t ld);
+             int64_t key_step, const T* rows, int64_t row_step, T* dw, int64_t ld);
+  /// dw *= exp(w) in the band, 0 outside of it; w has the layout of dw.
+  void (*scale_dw)(const Band&, int64_t t0, int64_t t1, int64_t j0, int64_t j1, const T* w, T* dw, int64_t ld);
   /// out[i * ld + j] = a_i . b_j for m rows a_i and n rows b_j of r numbers, r apart: w = u v^T. A number does not depend
   /// on m and n, and is the same with a and b exchanged, to the bit.
   void (*outer)(int64_t m, int64_t n, int64_t r, const T* a, const T* b, T* out, int64_t ld);

@@ -84,10 +84,10 @@ HWY_INLINE void StoreTile(D d, hn::Vec<D> x, TOf<D>* to, size_t i, int lanes) {
   }
 }
 
-/// r / (1 + exp(-q)).
+/// 1 + exp(-q): what the sigmoid gate divides by.
 template <class D>
-HWY_INLINE hn::Vec<D> Gated(D d, hn::Vec<D> r, hn::Vec<D> q) {
-  return hn::Div(r, hn::Add(hn::Set(d, TOf<D>(1)), ExpV(d, hn::Neg(q))));
+HWY_INLINE hn::Vec<D> GateDivisor(D d, hn::Vec<D> q) {
+  return hn::Add(hn::Set(d, TOf<D>(1)), ExpV(d, hn::Neg(q)));
 }
 
 /// dq = dy gate'(q) r and a = dy gate(q), with gate = 1 / (1 + E), gate' = gate E gate, E = exp(-q).

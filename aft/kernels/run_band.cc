@@ -1,6 +1,8 @@
 // AFT-full and AFT-local as a whole: pieces of w are made, packed and multiplied, block by block, so that no more than a
 // block of w exists; rows that the fast path may not take go through exact.h.
 #include <algorithm>
+#include <map>
+#include <mutex>
 
 #include "aft/kernels/exact.h"
 #include "aft/kernels/kernels.h"
@@ -195,12 +197,21 @@ class Backward {
       : exec_(exec), p_(p), bias_(bias), dy_(dy), saved_(saved), grad_(grad), l_(exec, p, bias), band_(l_.band),
         row_panel_(band_.rows * kPanel), key_panel_(band_.keys * kPanel), side_(blocks(band_.keys) * kPanel),
         row_step_(row_panel_ + side_ * (l_.before + l_.after)),
-        keys_(exec, l_.all_tiles * key_panel_), rows_(exec, l_.all_tiles * row_step_),
         flags_(exec, l_.all_tiles * band_.rows), shares_(l_.all_tiles) {}
 
   void run() {
-    pack_panels();
-    keys();
+    if (narrow()) {
+      strips();
+    } else {
+      keys_.grow(exec_, l_.all_tiles * key_panel_);
+      rows_.grow(exec_, l_.all_tiles * row_step_);
+      exec_.parallel(l_.tasks, [&](int64_t begin, int64_t end) {
+        for (int64_t task = begin; task < end; ++task) {
+          pack_panels(task, keys_panel(l_.first_tile(task)), rows_panel(l_.first_tile(task)));
+        }
+      });
+      keys();
+    }
     exec_.parallel(l_.tasks, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) exact(task);
     });
@@ -210,25 +221,76 @@ class Backward {
  private:
   uint8_t* flags(int64_t tile) const { return flags_.get() + tile * band_.rows; }
   Panel<T> keys_panel(int64_t tile) const { return {keys_.get() + tile * key_panel_, nullptr, nullptr, key_panel_}; }
+  Panel<T> rows_panel(int64_t tile) const { return rows_panel(rows_.get() + tile * row_step_); }
   /// Seen from a key: rows after its window exist where keys before a row's window do, and the other way round.
-  Panel<T> rows_panel(int64_t tile) const {
-    T* rows = rows_.get() + tile * row_step_;
+  Panel<T> rows_panel(T* rows) const {
     return {rows, l_.after ? rows + row_panel_ + side_ : nullptr, l_.before ? rows + row_panel_ : nullptr, row_step_};
   }
 
-  /// Both panels of every task, dq, and which rows need the exact path.
-  void pack_panels() {
+  /// dw of rows [s * kSub, (s + 1) * kSub) is a piece of kSub times this many numbers.
+  int64_t piece() const { return kSub * (l_.width(band_.keys) + kSub); }
+  int64_t subs() const { return (band_.rows + kSub - 1) / kSub; }
+  /// f(t0, t1, j0, j1) of piece s, if it has a key.
+  template <class F>
+  void with_piece(int64_t s, const F& f) const {
+    const int64_t t0 = s * kSub, t1 = std::min(t0 + kSub, band_.rows);
+    const int64_t j0 = band_.key_begin(t0), j1 = band_.key_end(t1);
+    if (j0 < j1) f(t0, t1, j0, j1);
+  }
+
+  /// Whether all weights, and for each thread all of dw, fit the cache: then panels need not outlive their strip.
+  bool narrow() const {
+    const int64_t n_blocks = blocks(band_.keys);
+    return chunk_blocks(l_.width(band_.rows), n_blocks) >= n_blocks && subs() * piece() <= kPackedSize;
+  }
+
+  /// The narrow case: each strip from its panels to its gradients, and its share of dw to the thread's sum.
+  void strips() {
+    const int64_t n_blocks = blocks(band_.keys), width = l_.width(band_.rows), dw_size = subs() * piece();
+    Buffer<T> packed(exec_, n_blocks * width * kRows);
+    pack_transposed(exec_, band_, bias_, 0, n_blocks, width, packed.get());
+    std::map<int64_t, Buffer<T>> sums;  // by the first task of the thread, so that their order is always the same
+    std::mutex mutex;
     exec_.parallel(l_.tasks, [&](int64_t begin, int64_t end) {
+      Buffer<T> keys(exec_, l_.strip_tiles * key_panel_), rows(exec_, l_.strip_tiles * row_step_);
+      Buffer<T> dw(exec_, bias_.take ? dw_size : 0);
+      if (bias_.take) std::fill_n(dw.get(), dw_size, T(0));
+      const Panel<T> key_panel{keys.get(), nullptr, nullptr, key_panel_}, row_panel = rows_panel(rows.get());
       for (int64_t task = begin; task < end; ++task) {
         const Strip<T> strip = l_.strip(p_, task);
-        const int64_t first = l_.first_tile(task), at = l_.row_offset(task);
-        int64_t safe[kStrip / kTile];
-        band_kernels<T>().pack_keys(band_, strip, keys_panel(first), safe);
-        for (int i = 0; i < strip.tiles(); ++i) set_flags(band_.rows, saved_.unsafe, safe[i], flags(first + i));
-        const BandGrad<T> g{dy_ + at, saved_.r + at, saved_.den + at, grad_.dq ? grad_.dq + at : nullptr, flags(first)};
-        band_kernels<T>().pack_rows(band_, strip, g, rows_panel(first));
+        const int64_t at = l_.key_offset(task);
+        pack_panels(task, key_panel, row_panel);
+        band_kernels<T>().backward(band_, 0, n_blocks, strip, key_panel, row_panel, packed.get(), width, grad_.dk + at,
+                                   grad_.dv + at);
+        for (int64_t s = 0; bias_.take && s < subs(); ++s) {
+          with_piece(s, [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1) {
+            band_kernels<T>().dw(band_, t0, t1, j0, j1, strip.tiles(), keys.get(), key_panel_, rows.get(), row_step_,
+                                 dw.get() + s * piece(), j1 - j0);
+          });
+        }
       }
+      const std::lock_guard<std::mutex> lock(mutex);
+      sums[begin] = std::move(dw);
     });
+    if (!bias_.take) return;
+    for (auto& part : sums) {
+      if (!dw_.get()) {
+        dw_ = std::move(part.second);
+        continue;
+      }
+      for (int64_t i = 0; i < dw_size; ++i) dw_.get()[i] += part.second.get()[i];
+    }
+  }
+
+  /// Both panels of a task, dq, and which rows need the exact path.
+  void pack_panels(int64_t task, const Panel<T>& keys, const Panel<T>& rows) {
+    const Strip<T> strip = l_.strip(p_, task);
+    const int64_t first = l_.first_tile(task), at = l_.row_offset(task);
+    int64_t safe[kStrip / kTile];
+    band_kernels<T>().pack_keys(band_, strip, keys, safe);
+    for (int i = 0; i < strip.tiles(); ++i) set_flags(band_.rows, saved_.unsafe, safe[i], flags(first + i));
+    const BandGrad<T> g{dy_ + at, saved_.r + at, saved_.den + at, grad_.dq ? grad_.dq + at : nullptr, flags(first)};
+    band_kernels<T>().pack_rows(band_, strip, g, rows);
   }
 
   /// dk and dv of the fast rows.
@@ -277,28 +339,34 @@ class Backward {
 
   /// dw in pieces of kSub rows: several at once, handed over in order.
   void biases() {
-    const int64_t piece = kSub * (l_.width(band_.keys) + kSub), subs = (band_.rows + kSub - 1) / kSub;
-    const int64_t batch = std::min(subs, std::max<int64_t>(exec_.threads, (int64_t{1} << 20) / piece));
-    Buffer<T> dw(exec_, batch * piece);
-    for (int64_t s0 = 0; s0 < subs; s0 += batch) {
-      const int64_t s1 = std::min(s0 + batch, subs);
-      const auto each = [&](int64_t s, const auto& f) {
-        const int64_t t0 = s * kSub, t1 = std::min(t0 + kSub, band_.rows);
-        const int64_t lo = band_.key_begin(t0), hi = band_.key_end(t1);
-        if (lo < hi) f(t0, t1, lo, hi, dw.get() + (s - s0) * piece, hi - lo);
-      };
+    const bool summed = dw_.get();  // by strips()
+    const int64_t batch =
+        summed ? subs() : std::min(subs(), std::max<int64_t>(exec_.threads, (int64_t{1} << 20) / piece()));
+    if (!summed) dw_.grow(exec_, batch * piece());
+    for (int64_t s0 = 0; s0 < subs(); s0 += batch) {
+      const int64_t s1 = std::min(s0 + batch, subs());
       exec_.parallel(s1 - s0, [&](int64_t begin, int64_t end) {
-        Buffer<T> w(exec_, piece);
+        Buffer<T> w(exec_, piece());
         for (int64_t s = s0 + begin; s < s0 + end; ++s) {
-          each(s, [&](int64_t t0, int64_t t1, int64_t lo, int64_t hi, T* to, int64_t ld) {
-            bias_.rows(t0, t1, lo, hi, w.get(), ld);
-            band_kernels<T>().dw(band_, t0, t1, lo, hi, l_.all_tiles, keys_.get(), key_panel_, rows_.get(), row_step_,
-                                 w.get(), to, ld);
-            exact_biases(t0, t1, lo, w.get(), to, ld);
+          with_piece(s, [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1) {
+            T* dw = dw_.get() + (s - s0) * piece();
+            const int64_t ld = j1 - j0;
+            if (!summed) {
+              std::fill_n(dw, piece(), T(0));
+              band_kernels<T>().dw(band_, t0, t1, j0, j1, l_.all_tiles, keys_.get(), key_panel_, rows_.get(), row_step_,
+                                   dw, ld);
+            }
+            bias_.rows(t0, t1, j0, j1, w.get(), ld);
+            band_kernels<T>().scale_dw(band_, t0, t1, j0, j1, w.get(), dw, ld);
+            exact_biases(t0, t1, j0, w.get(), dw, ld);
           });
         }
       });
-      for (int64_t s = s0; s < s1; ++s) each(s, bias_.take);
+      for (int64_t s = s0; s < s1; ++s) {
+        with_piece(s, [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1) {
+          bias_.take(t0, t1, j0, j1, dw_.get() + (s - s0) * piece(), j1 - j0);
+        });
+      }
     }
   }
 
@@ -330,7 +398,8 @@ class Backward {
   const Layout<T> l_;
   const Band& band_;
   const int64_t row_panel_, key_panel_, side_, row_step_;
-  Buffer<T> keys_, rows_;
+  Buffer<T> keys_, rows_;  // panels of all tiles
+  Buffer<T> dw_;           // pieces of dw
   Buffer<uint8_t> flags_;
   std::vector<std::vector<ExactShare>> shares_;  // of tiles with exact rows: [kTile, rows]
 };

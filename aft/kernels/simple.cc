@@ -84,8 +84,7 @@ HWY_INLINE void WriteRow(const T* q, int64_t n, int64_t ahead, const State<T>& s
     for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
       const auto num = hn::Load(tag, s.n + c + i), den = hn::Load(tag, s.d + c + i);
       // One division: num / (den (1 + exp(-q))).
-      const auto gate = qt ? hn::Add(hn::Set(tag, T(1)), ExpV(tag, hn::Neg(hn::LoadU(tag, qt + i))))
-                           : hn::Set(tag, T(1));
+      const auto gate = qt ? GateDivisor(tag, hn::LoadU(tag, qt + i)) : hn::Set(tag, T(1));
       StoreTile(tag, Ratio(tag, num, hn::Mul(den, gate)), y + c, i, lanes);
     }
   });
@@ -250,7 +249,7 @@ void StepInWindow(const WindowStep<T>& a) {
         den = hn::Add(den, p);
       }
       auto y = Ratio(tag, num, den);
-      if (a.q) y = Gated(tag, y, hn::LoadU(tag, Widen(a.q + c, lanes, qb) + i));
+      if (a.q) y = hn::Div(y, GateDivisor(tag, hn::LoadU(tag, Widen(a.q + c, lanes, qb) + i)));
       StoreTile(tag, y, a.y + c, i, lanes);
     }
   });

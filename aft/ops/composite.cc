@@ -22,7 +22,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr int64_t kBlock = 128;
 /// Two factors whose exponents spread no wider than this have a safe product:
 /// exp(-2 * 32) is far above the smallest float, and what underflows beside it
-/// is below rounding. Also how large log den may be in float, for its rounding.
+/// is below rounding.
 constexpr double kSpread = 32;
 
 struct Range {
@@ -382,8 +382,8 @@ Gradients backward(const Tensor& dr, const Tensor& k, const Tensor& v,
   const at::NoGradGuard no_grad;
   const Problem p(k, v, padded, bias, r.size(1), causal);
   Rows x{p.inward(dr), p.inward(r), {}, p.inward(lse)};
-  if (k.scalar_type() == at::kFloat &&
-      ((x.shift.abs() > kSpread) & x.shift.isfinite()).any().item<bool>()) {
+  // Of a large log den too little is left after the point to be an exponent.
+  if (((x.shift.abs() > kSpread) & x.shift.isfinite()).any().item<bool>()) {
     const State sum = reduce(p);
     x.shift = sum.m;
     x.a = x.a / sum.d.masked_fill(sum.d == 0, 1);
