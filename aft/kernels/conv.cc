@@ -1,7 +1,9 @@
-// AFT-conv: w depends on the place of j relative to t on a grid of one, two or three dimensions, per head. The paper's
-// form, sum + conv(exp(w) - 1), cancels; here the window and the rest of the grid are disjoint sums:
+// AFT-conv: w depends on the place of j relative to t on a grid of one, two or
+// three dimensions, per head. The paper's form, sum + conv(exp(w) - 1),
+// cancels; here the window and the rest of the grid are disjoint sums:
 //
-//   num_t = sum_{taps} exp(w_tap) x_{t + tap} + sum_{j outside the window} x_j,   x = exp(k) v; den alike with exp(k).
+//   num_t = sum_{taps} exp(w_tap) x_{t + tap} + sum_{j outside the window} x_j,
+//   x = exp(k) v; den alike with exp(k).
 #include "aft/kernels/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -49,16 +51,21 @@ HWY_INLINE void ForPanel(const Window& w, T* panel, const F& f) {
 }
 
 template <class T>
-void PackKeys(const Window& w, const Lanes<const T>& k, const uint8_t* padded, bool causal, bool window_only, T* panel,
-              const Lanes<T>& e, int64_t* safe_rows) {
+void PackKeys(const Window& w, const Lanes<const T>& k, const uint8_t* padded,
+              bool causal, bool window_only, T* panel, const Lanes<T>& e,
+              int64_t* safe_rows) {
   const PanelTag<T> d;
-  constexpr T limit = Safe<T>::exponent, inf = std::numeric_limits<T>::infinity();
+  constexpr T limit = Safe<T>::exponent,
+              inf = std::numeric_limits<T>::infinity();
   HWY_ALIGN T buffer[kPanel], ref[kPanel] = {}, max[kPanel], min[kPanel];
-  for (int i = 0; i < kPanel; ++i) max[i] = -inf, min[i] = inf, safe_rows[i] = w.T();
+  for (int i = 0; i < kPanel; ++i)
+    max[i] = -inf, min[i] = inf, safe_rows[i] = w.T();
   int64_t first = 0;
   while (padded && first < w.T() && padded[first]) ++first;
-  // Not causal: one look at all keys for the reference; 0 does where the largest key is near it.
-  for (int64_t t = causal ? first : 0; t < (causal ? std::min(first + 1, w.T()) : w.T()); ++t) {
+  // Not causal: one look at all keys for the reference; 0 does where the
+  // largest key is near it.
+  for (int64_t t = causal ? first : 0;
+       t < (causal ? std::min(first + 1, w.T()) : w.T()); ++t) {
     if (padded && padded[t]) continue;
     const T* row = Row(k, t, buffer);
     for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
@@ -69,9 +76,11 @@ void PackKeys(const Window& w, const Lanes<const T>& k, const uint8_t* padded, b
   }
   for (int i = 0; i < k.lanes; ++i) {
     if (max[i] == -inf) continue;
-    const bool near = max[i] >= -limit && max[i] <= limit && !(window_only && min[i] < -limit);
+    const bool near = max[i] >= -limit && max[i] <= limit &&
+                      !(window_only && min[i] < -limit);
     if (!near) ref[i] = window_only ? max[i] / 2 + min[i] / 2 : max[i];
-    if (!(std::abs(ref[i]) <= std::numeric_limits<T>::max())) ref[i] = T(0), safe_rows[i] = 0;
+    if (!(std::abs(ref[i]) <= std::numeric_limits<T>::max()))
+      ref[i] = T(0), safe_rows[i] = 0;
   }
   ForPanel(w, panel, [&](int64_t t, T* out) {
     if (padded && padded[t]) {
@@ -87,7 +96,8 @@ void PackKeys(const Window& w, const Lanes<const T>& k, const uint8_t* padded, b
       if (HWY_UNLIKELY(!hn::AllFalse(d, bad))) {
         for (size_t c = i; c < i + hn::Lanes(d); ++c) {
           const T distance = row[c] - ref[c];
-          const bool beyond = distance > limit || (window_only && distance < -limit);
+          const bool beyond =
+              distance > limit || (window_only && distance < -limit);
           if (beyond) safe_rows[c] = causal ? std::min(safe_rows[c], t) : 0;
         }
       }
@@ -98,7 +108,8 @@ void PackKeys(const Window& w, const Lanes<const T>& k, const uint8_t* padded, b
 }
 
 template <class T>
-void Pack(const Window& w, const Lanes<const T>& x, const T* y, int64_t y_stride, const int64_t* index, T* panel) {
+void Pack(const Window& w, const Lanes<const T>& x, const T* y,
+          int64_t y_stride, const int64_t* index, T* panel) {
   const PanelTag<T> d;
   HWY_ALIGN T buffer[kPanel], other[kPanel];
   ForPanel(w, panel, [&](int64_t t, T* out) {
@@ -111,7 +122,8 @@ void Pack(const Window& w, const Lanes<const T>& x, const T* y, int64_t y_stride
       if (y) {
         const auto scale = hn::Load(d, other + i);
         // 0 stays 0: padded keys may carry any value.
-        value = hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)), hn::Mul(value, scale));
+        value = hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)),
+                                   hn::Mul(value, scale));
       }
       hn::Store(value, d, out + i);
     }
@@ -122,31 +134,40 @@ void Pack(const Window& w, const Lanes<const T>& x, const T* y, int64_t y_stride
 template <class T, class D = PanelTag<T>>
 HWY_INLINE hn::Vec<D> Total(D d, const T* from, int64_t n, int64_t step) {
   auto sum = hn::Zero(d);
-  for (int64_t i = 0; i < n; ++i) sum = hn::Add(sum, hn::LoadU(d, from + i * step));
+  for (int64_t i = 0; i < n; ++i)
+    sum = hn::Add(sum, hn::LoadU(d, from + i * step));
   return sum;
 }
 
-/// out[i] = sum of in[i'] over i' < i + lo (if before) and i' > i + hi (if after).
+/// out[i] = sum of in[i'] over i' < i + lo (if before) and i' > i + hi (if
+/// after).
 template <class T>
-HWY_INLINE void Complement(const T* in, int64_t n, int64_t lo, int64_t hi, bool before, bool after, T* out) {
+HWY_INLINE void Complement(const T* in, int64_t n, int64_t lo, int64_t hi,
+                           bool before, bool after, T* out) {
   const PanelTag<T> d;
   for (size_t c = 0; c < kPanel; c += hn::Lanes(d)) {
     auto sum = hn::Zero(d);
     for (int64_t i = 0, next = 0; i < n; ++i) {
-      for (; before && next < std::min(n, i + lo); ++next) sum = hn::Add(sum, hn::LoadU(d, in + next * kPanel + c));
+      for (; before && next < std::min(n, i + lo); ++next)
+        sum = hn::Add(sum, hn::LoadU(d, in + next * kPanel + c));
       hn::StoreU(sum, d, out + i * kPanel + c);
     }
     sum = hn::Zero(d);
     for (int64_t i = n - 1, next = n - 1; after && i >= 0; --i) {
-      for (; next > std::max<int64_t>(-1, i + hi); --next) sum = hn::Add(sum, hn::LoadU(d, in + next * kPanel + c));
-      hn::StoreU(hn::Add(sum, hn::LoadU(d, out + i * kPanel + c)), d, out + i * kPanel + c);
+      for (; next > std::max<int64_t>(-1, i + hi); --next)
+        sum = hn::Add(sum, hn::LoadU(d, in + next * kPanel + c));
+      hn::StoreU(hn::Add(sum, hn::LoadU(d, out + i * kPanel + c)), d,
+                 out + i * kPanel + c);
     }
   }
 }
 
-/// acc[i] += sum_x weights[x] * panel[i + x] for kRows neighbours i: the inner loop.
+/// acc[i] += sum_x weights[x] * panel[i + x] for kRows neighbours i: the inner
+/// loop.
 template <class T>
-HWY_INLINE void Slide(const T* HWY_RESTRICT panel, const T* HWY_RESTRICT weights, int64_t n, T* HWY_RESTRICT acc) {
+HWY_INLINE void Slide(const T* HWY_RESTRICT panel,
+                      const T* HWY_RESTRICT weights, int64_t n,
+                      T* HWY_RESTRICT acc) {
   const PanelTag<T> d;
   const size_t N = hn::Lanes(d);
   static_assert(kRows == 6, "six neighbours are written out below");
@@ -154,10 +175,14 @@ HWY_INLINE void Slide(const T* HWY_RESTRICT panel, const T* HWY_RESTRICT weights
     const size_t e = c + N < kPanel ? c + N : c;
     auto a0 = hn::Load(d, acc + c), b0 = hn::Load(d, acc + e);
     auto a1 = hn::Load(d, acc + kPanel + c), b1 = hn::Load(d, acc + kPanel + e);
-    auto a2 = hn::Load(d, acc + 2 * kPanel + c), b2 = hn::Load(d, acc + 2 * kPanel + e);
-    auto a3 = hn::Load(d, acc + 3 * kPanel + c), b3 = hn::Load(d, acc + 3 * kPanel + e);
-    auto a4 = hn::Load(d, acc + 4 * kPanel + c), b4 = hn::Load(d, acc + 4 * kPanel + e);
-    auto a5 = hn::Load(d, acc + 5 * kPanel + c), b5 = hn::Load(d, acc + 5 * kPanel + e);
+    auto a2 = hn::Load(d, acc + 2 * kPanel + c),
+         b2 = hn::Load(d, acc + 2 * kPanel + e);
+    auto a3 = hn::Load(d, acc + 3 * kPanel + c),
+         b3 = hn::Load(d, acc + 3 * kPanel + e);
+    auto a4 = hn::Load(d, acc + 4 * kPanel + c),
+         b4 = hn::Load(d, acc + 4 * kPanel + e);
+    auto a5 = hn::Load(d, acc + 5 * kPanel + c),
+         b5 = hn::Load(d, acc + 5 * kPanel + e);
     const T* p = panel;
     const T* w = weights;
     for (int64_t x = 0; x < n; ++x, p += kPanel, w += kPanel) {
@@ -177,64 +202,86 @@ HWY_INLINE void Slide(const T* HWY_RESTRICT panel, const T* HWY_RESTRICT weights
     }
     hn::Store(a0, d, acc + c), hn::Store(b0, d, acc + e);
     hn::Store(a1, d, acc + kPanel + c), hn::Store(b1, d, acc + kPanel + e);
-    hn::Store(a2, d, acc + 2 * kPanel + c), hn::Store(b2, d, acc + 2 * kPanel + e);
-    hn::Store(a3, d, acc + 3 * kPanel + c), hn::Store(b3, d, acc + 3 * kPanel + e);
-    hn::Store(a4, d, acc + 4 * kPanel + c), hn::Store(b4, d, acc + 4 * kPanel + e);
-    hn::Store(a5, d, acc + 5 * kPanel + c), hn::Store(b5, d, acc + 5 * kPanel + e);
+    hn::Store(a2, d, acc + 2 * kPanel + c),
+        hn::Store(b2, d, acc + 2 * kPanel + e);
+    hn::Store(a3, d, acc + 3 * kPanel + c),
+        hn::Store(b3, d, acc + 3 * kPanel + e);
+    hn::Store(a4, d, acc + 4 * kPanel + c),
+        hn::Store(b4, d, acc + 4 * kPanel + e);
+    hn::Store(a5, d, acc + 5 * kPanel + c),
+        hn::Store(b5, d, acc + 5 * kPanel + e);
   }
 }
 
 template <class T>
-void Convolve(const Window& w, const T* panel, const T* weights, T* far, T* out) {
+void Convolve(const Window& w, const T* panel, const T* weights, T* far,
+              T* out) {
   const PanelTag<T> d;
   const size_t N = hn::Lanes(d);
   const int64_t line = w.padded() * kPanel;
-  // The rest of the grid, inside out: of each line (far_x), of whole lines (far_y), of whole slices (far_z).
-  T *far_x = far, *far_y = far + w.T() * kPanel, *far_z = far_y + w.Z * w.Y * kPanel;
+  // The rest of the grid, inside out: of each line (far_x), of whole lines
+  // (far_y), of whole slices (far_z).
+  T *far_x = far, *far_y = far + w.T() * kPanel,
+    *far_z = far_y + w.Z * w.Y * kPanel;
   const bool rest = w.before || w.after;
   if (rest) {
     for (int64_t l = 0; l < w.Z * w.Y; ++l) {
       const T* row = panel + l * line + w.left() * kPanel;
-      Complement(row, w.X, w.lo, w.hi, w.before, w.after, far_x + l * w.X * kPanel);
+      Complement(row, w.X, w.lo, w.hi, w.before, w.after,
+                 far_x + l * w.X * kPanel);
       // out is not needed yet: totals of lines, then of slices.
-      for (size_t c = 0; c < kPanel; c += N) hn::Store(Total(d, row + c, w.X, kPanel), d, out + l * kPanel + c);
+      for (size_t c = 0; c < kPanel; c += N)
+        hn::Store(Total(d, row + c, w.X, kPanel), d, out + l * kPanel + c);
     }
     for (int64_t z = 0; z < w.Z; ++z) {
-      Complement(out + z * w.Y * kPanel, w.Y, -w.reach_y, w.reach_y, true, true, far_y + z * w.Y * kPanel);
+      Complement(out + z * w.Y * kPanel, w.Y, -w.reach_y, w.reach_y, true, true,
+                 far_y + z * w.Y * kPanel);
       for (size_t c = 0; c < kPanel; c += N) {
-        hn::Store(Total(d, out + z * w.Y * kPanel + c, w.Y, kPanel), d, out + z * kPanel + c);
+        hn::Store(Total(d, out + z * w.Y * kPanel + c, w.Y, kPanel), d,
+                  out + z * kPanel + c);
       }
     }
     Complement(out, w.Z, -w.reach_z, w.reach_z, true, true, far_z);
   }
   HWY_ALIGN T acc[kRows * kPanel];
   for (int64_t z = 0; z < w.Z; ++z) {
-    const int64_t z0 = std::max<int64_t>(0, z - w.reach_z), z1 = std::min(w.Z, z + w.reach_z + 1);
+    const int64_t z0 = std::max<int64_t>(0, z - w.reach_z),
+                  z1 = std::min(w.Z, z + w.reach_z + 1);
     for (int64_t y = 0; y < w.Y; ++y) {
-      const int64_t y0 = std::max<int64_t>(0, y - w.reach_y), y1 = std::min(w.Y, y + w.reach_y + 1);
+      const int64_t y0 = std::max<int64_t>(0, y - w.reach_y),
+                    y1 = std::min(w.Y, y + w.reach_y + 1);
       for (int64_t x = 0; x < w.X; x += kRows) {
         const int64_t n = std::min<int64_t>(kRows, w.X - x);
         for (size_t c = 0; c < kPanel; c += N) {
           auto start = hn::Zero(d);
           if (rest) {
             start = hn::LoadU(d, far_z + z * kPanel + c);
-            for (int64_t i = z0; i < z1; ++i) start = hn::Add(start, hn::LoadU(d, far_y + (i * w.Y + y) * kPanel + c));
+            for (int64_t i = z0; i < z1; ++i)
+              start = hn::Add(start,
+                              hn::LoadU(d, far_y + (i * w.Y + y) * kPanel + c));
           }
-          for (int i = 0; i < kRows; ++i) hn::Store(start, d, acc + i * kPanel + c);
+          for (int i = 0; i < kRows; ++i)
+            hn::Store(start, d, acc + i * kPanel + c);
         }
         for (int64_t i = z0; i < z1; ++i) {
           for (int64_t j = y0; j < y1; ++j) {
             if (rest) {
               const T* others = far_x + ((i * w.Y + j) * w.X + x) * kPanel;
               for (int64_t c = 0; c < n * kPanel; c += N) {
-                hn::Store(hn::Add(hn::Load(d, acc + c), hn::LoadU(d, others + c)), d, acc + c);
+                hn::Store(
+                    hn::Add(hn::Load(d, acc + c), hn::LoadU(d, others + c)), d,
+                    acc + c);
               }
             }
-            const int64_t tap = ((i - z + w.reach_z) * (2 * w.reach_y + 1) + j - y + w.reach_y) * w.width();
-            Slide(panel + (i * w.Y + j) * line + (w.left() + x + w.lo) * kPanel, weights + tap * kPanel, w.width(), acc);
+            const int64_t tap = ((i - z + w.reach_z) * (2 * w.reach_y + 1) + j -
+                                 y + w.reach_y) *
+                                w.width();
+            Slide(panel + (i * w.Y + j) * line + (w.left() + x + w.lo) * kPanel,
+                  weights + tap * kPanel, w.width(), acc);
           }
         }
-        memcpy(out + ((z * w.Y + y) * w.X + x) * kPanel, acc, n * kPanel * sizeof(T));
+        memcpy(out + ((z * w.Y + y) * w.X + x) * kPanel, acc,
+               n * kPanel * sizeof(T));
       }
     }
   }
@@ -246,20 +293,26 @@ void Correlate(const Window& w, const T* panel, const T* rows, T* sums) {
   const size_t N = hn::Lanes(d);
   const int64_t line = w.padded() * kPanel;
   for (int64_t z = 0; z < w.Z; ++z) {
-    const int64_t z0 = std::max<int64_t>(0, z - w.reach_z), z1 = std::min(w.Z, z + w.reach_z + 1);
+    const int64_t z0 = std::max<int64_t>(0, z - w.reach_z),
+                  z1 = std::min(w.Z, z + w.reach_z + 1);
     for (int64_t y = 0; y < w.Y; ++y) {
-      const int64_t y0 = std::max<int64_t>(0, y - w.reach_y), y1 = std::min(w.Y, y + w.reach_y + 1);
+      const int64_t y0 = std::max<int64_t>(0, y - w.reach_y),
+                    y1 = std::min(w.Y, y + w.reach_y + 1);
       const T* row = rows + (z * w.Y + y) * w.X * kPanel;
       for (int64_t i = z0; i < z1; ++i) {
         for (int64_t j = y0; j < y1; ++j) {
-          const int64_t tap = ((i - z + w.reach_z) * (2 * w.reach_y + 1) + j - y + w.reach_y) * w.width();
-          const T* from = panel + (i * w.Y + j) * line + (w.left() + w.lo) * kPanel;
+          const int64_t tap =
+              ((i - z + w.reach_z) * (2 * w.reach_y + 1) + j - y + w.reach_y) *
+              w.width();
+          const T* from =
+              panel + (i * w.Y + j) * line + (w.left() + w.lo) * kPanel;
           // Four taps at a time; each is a sum over the line.
           for (int64_t x = 0; x < w.width(); x += 4) {
             const int64_t n = std::min<int64_t>(4, w.width() - x);
             T* to = sums + (tap + x) * kPanel;
             for (size_t c = 0; c < kPanel; c += N) {
-              auto s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
+              auto s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d),
+                   s3 = hn::Zero(d);
               const T *r = row + c, *p = from + x * kPanel + c;
               for (int64_t t = 0; t < w.X; ++t, r += kPanel, p += kPanel) {
                 const auto a = hn::LoadU(d, r);
@@ -269,9 +322,15 @@ void Correlate(const Window& w, const T* panel, const T* rows, T* sums) {
                 s3 = hn::MulAdd(a, hn::Load(d, p + 3 * kPanel), s3);
               }
               hn::StoreU(hn::Add(hn::LoadU(d, to + c), s0), d, to + c);
-              if (n > 1) hn::StoreU(hn::Add(hn::LoadU(d, to + kPanel + c), s1), d, to + kPanel + c);
-              if (n > 2) hn::StoreU(hn::Add(hn::LoadU(d, to + 2 * kPanel + c), s2), d, to + 2 * kPanel + c);
-              if (n > 3) hn::StoreU(hn::Add(hn::LoadU(d, to + 3 * kPanel + c), s3), d, to + 3 * kPanel + c);
+              if (n > 1)
+                hn::StoreU(hn::Add(hn::LoadU(d, to + kPanel + c), s1), d,
+                           to + kPanel + c);
+              if (n > 2)
+                hn::StoreU(hn::Add(hn::LoadU(d, to + 2 * kPanel + c), s2), d,
+                           to + 2 * kPanel + c);
+              if (n > 3)
+                hn::StoreU(hn::Add(hn::LoadU(d, to + 3 * kPanel + c), s3), d,
+                           to + 3 * kPanel + c);
             }
           }
         }
@@ -281,17 +340,20 @@ void Correlate(const Window& w, const T* panel, const T* rows, T* sums) {
 }
 
 template <class T>
-void Finish(int64_t n, const T* num, const T* den, int64_t den_stride, const int64_t* index, const Lanes<const T>& q,
-            const Lanes<T>& y, const Lanes<T>& r) {
+void Finish(int64_t n, const T* num, const T* den, int64_t den_stride,
+            const int64_t* index, const Lanes<const T>& q, const Lanes<T>& y,
+            const Lanes<T>& r) {
   const PanelTag<T> d;
   HWY_ALIGN T buffer[kPanel], dens[kPanel], ratio[kPanel], gated[kPanel];
   for (int64_t t = 0; t < n; ++t) {
     for (int i = 0; i < kPanel; ++i) dens[i] = den[t * den_stride + index[i]];
     const T* gate = q.at ? Row(q, t, buffer) : nullptr;
     for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
-      const auto x = Ratio(d, hn::LoadU(d, num + t * kPanel + i), hn::Load(d, dens + i));
+      const auto x =
+          Ratio(d, hn::LoadU(d, num + t * kPanel + i), hn::Load(d, dens + i));
       hn::Store(x, d, ratio + i);
-      hn::Store(gate ? hn::Div(x, GateDivisor(d, hn::LoadU(d, gate + i))) : x, d, gated + i);
+      hn::Store(gate ? hn::Div(x, GateDivisor(d, hn::LoadU(d, gate + i))) : x,
+                d, gated + i);
     }
     WriteRow(y, t, gated);
     if (r.at) WriteRow(r, t, ratio);
@@ -299,7 +361,8 @@ void Finish(int64_t n, const T* num, const T* den, int64_t den_stride, const int
 }
 
 template <class T>
-void RowGradient(int64_t n, const T* q, const T* dy, const T* r, const T* den_of, T* a, T* dq) {
+void RowGradient(int64_t n, const T* q, const T* dy, const T* r,
+                 const T* den_of, T* a, T* dq) {
   const auto some = [&](auto d, int64_t i) {
     auto g = hn::LoadU(d, dy + i);
     if (q) {
@@ -318,13 +381,15 @@ void RowGradient(int64_t n, const T* q, const T* dy, const T* r, const T* den_of
 }
 
 const ConvKernels<float>& ConvTable_f32() {
-  static constexpr ConvKernels<float> kTable = {PackKeys<float>,  Pack<float>,   Convolve<float>,
-                                                Correlate<float>, Finish<float>, RowGradient<float>};
+  static constexpr ConvKernels<float> kTable = {
+      PackKeys<float>,  Pack<float>,   Convolve<float>,
+      Correlate<float>, Finish<float>, RowGradient<float>};
   return kTable;
 }
 const ConvKernels<double>& ConvTable_f64() {
-  static constexpr ConvKernels<double> kTable = {PackKeys<double>,  Pack<double>,   Convolve<double>,
-                                                 Correlate<double>, Finish<double>, RowGradient<double>};
+  static constexpr ConvKernels<double> kTable = {
+      PackKeys<double>,  Pack<double>,   Convolve<double>,
+      Correlate<double>, Finish<double>, RowGradient<double>};
   return kTable;
 }
 

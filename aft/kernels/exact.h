@@ -1,6 +1,8 @@
-// The exact path: rows whose exponents are too far apart for products of exponentials. One channel at a time, in double,
-// every exponent taken relative to its row's own maximum, the keys outside the window through running maxima. Slow beside
-// the SIMD path, still O(window) a row, and right for every finite input.
+// The exact path: rows whose exponents are too far apart for products of
+// exponentials. One channel at a time, in double, every exponent taken relative
+// to its row's own maximum, the keys outside the window through running maxima.
+// Slow beside the SIMD path, still O(window) a row, and right for every finite
+// input.
 #pragma once
 
 #include <cmath>
@@ -35,7 +37,8 @@ struct ExactRow {
   bool any;
 };
 
-/// What an exact row hands to its keys: a = dy gate(q), with the row's lse and r. a = 0 for every other row.
+/// What an exact row hands to its keys: a = dy gate(q), with the row's lse and
+/// r. a = 0 for every other row.
 struct ExactShare {
   double a, lse, r;
 };
@@ -45,9 +48,14 @@ constexpr int64_t exact_scratch(int64_t keys) { return 2 * (keys + 1); }
 template <class T>
 class ExactChannel {
  public:
-  ExactChannel(const Band& band, const T* k, int64_t k_stride, const T* v, int64_t v_stride, const uint8_t* padded,
-               LogSum* scratch)
-      : band_(band), k_(k), v_(v), k_stride_(k_stride), v_stride_(v_stride), padded_(padded),
+  ExactChannel(const Band& band, const T* k, int64_t k_stride, const T* v,
+               int64_t v_stride, const uint8_t* padded, LogSum* scratch)
+      : band_(band),
+        k_(k),
+        v_(v),
+        k_stride_(k_stride),
+        v_stride_(v_stride),
+        padded_(padded),
         before_(band.window >= 0 && !band.window_only ? scratch : nullptr),
         after_(before_ && !band.causal ? scratch + band.keys + 1 : nullptr) {
     if (before_) {
@@ -66,7 +74,8 @@ class ExactChannel {
     }
   }
 
-  /// w(j): the bias of key j, which lies in row t's window; -infinity leaves it out.
+  /// w(j): the bias of key j, which lies in row t's window; -infinity leaves it
+  /// out.
   template <class W>
   ExactRow forward(int64_t t, const W& w) const {
     LogSum sum;
@@ -81,7 +90,8 @@ class ExactChannel {
 
   /// Adds the share of row t to the keys in its window.
   template <class W>
-  void backward_window(int64_t t, const ExactShare& s, const W& w, T* dk, T* dv) const {
+  void backward_window(int64_t t, const ExactShare& s, const W& w, T* dk,
+                       T* dv) const {
     for (int64_t j = band_.key_begin(t); j < band_.key_end(t + 1); ++j) {
       if (!takes_part(j)) continue;
       const double ap = s.a * std::exp(k_at(j) + w(j) - s.lse);
@@ -90,7 +100,8 @@ class ExactChannel {
     }
   }
 
-  /// Adds the shares of all rows to the keys outside of their windows: dv_j += exp(k_j) sum_t a_t exp(-lse_t), and so on.
+  /// Adds the shares of all rows to the keys outside of their windows: dv_j +=
+  /// exp(k_j) sum_t a_t exp(-lse_t), and so on.
   void backward_outside(const ExactShare* shares, T* dk, T* dv) const {
     if (!before_) return;
     double m = -std::numeric_limits<double>::infinity(), a = 0, c = 0;
@@ -104,7 +115,8 @@ class ExactChannel {
       a += e, c += e * s.r;
     };
     const auto give = [&](int64_t j) {
-      if (!takes_part(j) || !(m > -std::numeric_limits<double>::infinity())) return;
+      if (!takes_part(j) || !(m > -std::numeric_limits<double>::infinity()))
+        return;
       const double e = std::exp(k_at(j) + m);
       dv[j * v_stride_] += static_cast<T>(e * a);
       dk[j * k_stride_] += static_cast<T>(e * (v_at(j) * a - c));

@@ -1,5 +1,5 @@
-// What the kernels share, compiled once for each SIMD target: the exponential, the gate, and loads and stores of tiles
-// that may be narrower than a vector.
+// What the kernels share, compiled once for each SIMD target: the exponential,
+// the gate, and loads and stores of tiles that may be narrower than a vector.
 #if defined(AFT_KERNELS_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef AFT_KERNELS_MATH_INL_H_
 #undef AFT_KERNELS_MATH_INL_H_
@@ -25,38 +25,48 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class D>
 using TOf = hn::TFromD<D>;
 
-/// exp(x) = 2^n (1 + f + f^2 Q(f)), |f| <= ln2 / 2, with Q of degree 4 fitted for the smallest relative error (3e-9, far
-/// below rounding). 0 below -87, so no denormals; from 88 on it stays at exp(88), so no infinities.
-template <class D, HWY_IF_FLOAT(TOf<D>), hwy::EnableIf<sizeof(TOf<D>) == 4>* = nullptr>
+/// exp(x) = 2^n (1 + f + f^2 Q(f)), |f| <= ln2 / 2, with Q of degree 4 fitted
+/// for the smallest relative error (3e-9, far below rounding). 0 below -87, so
+/// no denormals; from 88 on it stays at exp(88), so no infinities.
+template <class D, HWY_IF_FLOAT(TOf<D>),
+          hwy::EnableIf<sizeof(TOf<D>) == 4>* = nullptr>
 HWY_INLINE hn::Vec<D> ExpV(D d, hn::Vec<D> x) {
   const hn::RebindToSigned<D> di;
   const auto small = hn::Lt(x, hn::Set(d, -87.f));
   x = hn::Min(hn::Max(x, hn::Set(d, -87.f)), hn::Set(d, 88.f));
   const auto n = hn::NearestInt(hn::Mul(x, hn::Set(d, 1.44269504f)));
   const auto nf = hn::ConvertTo(d, n);
-  auto f = hn::NegMulAdd(nf, hn::Set(d, 0.693359375f), x);  // ln2 in two parts: the first product is exact
+  auto f = hn::NegMulAdd(nf, hn::Set(d, 0.693359375f),
+                         x);  // ln2 in two parts: the first product is exact
   f = hn::MulAdd(nf, hn::Set(d, 2.12194440e-4f), f);
-  auto p = hn::MulAdd(hn::Set(d, 0.001381454008f), f, hn::Set(d, 0.008368745108f));
+  auto p =
+      hn::MulAdd(hn::Set(d, 0.001381454008f), f, hn::Set(d, 0.008368745108f));
   p = hn::MulAdd(p, f, hn::Set(d, 0.04166839079f));
   p = hn::MulAdd(p, f, hn::Set(d, 0.166665204f));
   p = hn::MulAdd(p, f, hn::Set(d, 0.4999999343f));
   p = hn::MulAdd(p, f, hn::Set(d, 1.f));
   p = hn::MulAdd(p, f, hn::Set(d, 1.f));
-  const auto scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(n)));
+  const auto scaled =
+      hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(n)));
   return hn::IfThenZeroElse(small, scaled);
 }
 
-template <class D, HWY_IF_FLOAT(TOf<D>), hwy::EnableIf<sizeof(TOf<D>) == 8>* = nullptr>
+template <class D, HWY_IF_FLOAT(TOf<D>),
+          hwy::EnableIf<sizeof(TOf<D>) == 8>* = nullptr>
 HWY_INLINE hn::Vec<D> ExpV(D d, hn::Vec<D> x) {
   const auto small = hn::Lt(x, hn::Set(d, -700.));
-  return hn::IfThenZeroElse(small, hn::Exp(d, hn::Min(hn::Max(x, hn::Set(d, -700.)), hn::Set(d, 700.))));
+  return hn::IfThenZeroElse(
+      small,
+      hn::Exp(d, hn::Min(hn::Max(x, hn::Set(d, -700.)), hn::Set(d, 700.))));
 }
 
-/// Vectors of at most kTile lanes, so that a tile is a whole number of them on every target.
+/// Vectors of at most kTile lanes, so that a tile is a whole number of them on
+/// every target.
 template <class T>
 using TileTag = hn::CappedTag<T, kTile>;
 
-/// A copy of a row that is narrower than a tile, padded with zeros, so that vectors may read all kTile lanes.
+/// A copy of a row that is narrower than a tile, padded with zeros, so that
+/// vectors may read all kTile lanes.
 template <class T>
 HWY_INLINE const T* Widen(const T* from, int lanes, T* buffer) {
   if (lanes == kTile) return from;
@@ -64,7 +74,8 @@ HWY_INLINE const T* Widen(const T* from, int lanes, T* buffer) {
   return buffer;
 }
 
-/// Widen, and asks for what lies `ahead` numbers on: rows are kilobytes apart, where no hardware prefetcher follows.
+/// Widen, and asks for what lies `ahead` numbers on: rows are kilobytes apart,
+/// where no hardware prefetcher follows.
 template <class T>
 HWY_INLINE const T* Ahead(const T* row, int64_t ahead, int lanes, T* buffer) {
   hwy::Prefetch(row + ahead);
@@ -90,7 +101,8 @@ HWY_INLINE hn::Vec<D> GateDivisor(D d, hn::Vec<D> q) {
   return hn::Add(hn::Set(d, TOf<D>(1)), ExpV(d, hn::Neg(q)));
 }
 
-/// dq = dy gate'(q) r and a = dy gate(q), with gate = 1 / (1 + E), gate' = gate E gate, E = exp(-q).
+/// dq = dy gate'(q) r and a = dy gate(q), with gate = 1 / (1 + E), gate' = gate
+/// E gate, E = exp(-q).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V GateGradient(D tag, V dy, V q, V r, V& dq) {
   const auto one = hn::Set(tag, TOf<D>(1));

@@ -1,5 +1,6 @@
-// Whole operators out of the kernels: which calls, in which order, on which pieces. Memory and threads come from the
-// caller (Exec), so this side of the wall still knows neither torch nor a thread pool.
+// Whole operators out of the kernels: which calls, in which order, on which
+// pieces. Memory and threads come from the caller (Exec), so this side of the
+// wall still knows neither torch nor a thread pool.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +14,10 @@ namespace aft::kernels {
 /// Where memory and threads come from.
 struct Exec {
   int threads = 1;
-  /// f(begin, end) over pieces of [0, n), at once if it likes; must not swallow exceptions.
-  std::function<void(int64_t n, const std::function<void(int64_t, int64_t)>& f)> parallel;
+  /// f(begin, end) over pieces of [0, n), at once if it likes; must not swallow
+  /// exceptions.
+  std::function<void(int64_t n, const std::function<void(int64_t, int64_t)>& f)>
+      parallel;
   /// `bytes` of memory, aligned to 64.
   std::function<std::shared_ptr<void>(size_t bytes)> allocate;
 
@@ -22,8 +25,9 @@ struct Exec {
   static Exec serial();
 };
 
-/// Row-major and contiguous: q [B, Tq, D] or null (no gate), k [B, Tk, H], v [B, Tk, D], padded [B, Tk] or null.
-/// H = D but for conv, where H divides D and channel c belongs to head c / (D / H).
+/// Row-major and contiguous: q [B, Tq, D] or null (no gate), k [B, Tk, H], v
+/// [B, Tk, D], padded [B, Tk] or null. H = D but for conv, where H divides D
+/// and channel c belongs to head c / (D / H).
 template <class T>
 struct Problem {
   int64_t B, Tq, Tk, D, H;
@@ -42,38 +46,52 @@ struct Gradients {
 template <class T>
 void run_simple(const Exec&, const Problem<T>&, T* y);
 template <class T>
-void run_simple_backward(const Exec&, const Problem<T>&, const T* dy, const Gradients<T>&);
+void run_simple_backward(const Exec&, const Problem<T>&, const T* dy,
+                         const Gradients<T>&);
 
-/// The biases of full and local. Calls may come from several threads at once; `take` comes from one.
+/// The biases of full and local. Calls may come from several threads at once;
+/// `take` comes from one.
 template <class T>
 struct BandBias {
   int64_t window;    // |t - j| < window; < 0: everything (full)
   bool window_only;  // outside: -inf instead of 0
   /// w[(t - t0) * ld + j - j0] for t in [t0, t1), j in [j0, j1).
-  std::function<void(int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* w, int64_t ld)> rows;
+  std::function<void(int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* w,
+                     int64_t ld)>
+      rows;
   /// The same transposed: w[(j - j0) * ld + t - t0].
-  std::function<void(int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* w, int64_t ld)> keys;
-  /// Takes a piece of dw, in the layout of `rows`, to be added up; empty: not wanted.
-  std::function<void(int64_t t0, int64_t t1, int64_t j0, int64_t j1, const T* dw, int64_t ld)> take;
+  std::function<void(int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* w,
+                     int64_t ld)>
+      keys;
+  /// Takes a piece of dw, in the layout of `rows`, to be added up; empty: not
+  /// wanted.
+  std::function<void(int64_t t0, int64_t t1, int64_t j0, int64_t j1,
+                     const T* dw, int64_t ld)>
+      take;
 };
 
-/// What the forward pass of full, local and conv leaves for the backward pass (null members: not wanted).
+/// What the forward pass of full, local and conv leaves for the backward pass
+/// (null members: not wanted).
 template <class T>
 struct Saved {
   T* r;             // [B, Tq, D] num / den
   T* den;           // [B, Tq, H] relative to the reference of the panel
-  uint8_t* unsafe;  // full, local: [Tq] rows whose bias needs the exact path. conv: [H]
+  uint8_t* unsafe;  // full, local: [Tq] rows whose bias needs the exact path.
+                    // conv: [H]
 };
 
-/// AFT-full and AFT-local. O(T window D) time; memory O(B T D) and a block of w.
+/// AFT-full and AFT-local. O(T window D) time; memory O(B T D) and a block of
+/// w.
 template <class T>
-void run_band(const Exec&, const Problem<T>&, const BandBias<T>&, T* y, const Saved<T>&);
+void run_band(const Exec&, const Problem<T>&, const BandBias<T>&, T* y,
+              const Saved<T>&);
 template <class T>
-void run_band_backward(const Exec&, const Problem<T>&, const BandBias<T>&, const T* dy, const Saved<T>&,
-                       const Gradients<T>&);
+void run_band_backward(const Exec&, const Problem<T>&, const BandBias<T>&,
+                       const T* dy, const Saved<T>&, const Gradients<T>&);
 
-/// The kernel of AFT-conv: w [H, kernel[0], kernel[1], kernel[2]] over a grid of three sizes (leading ones are 1).
-/// Centred and odd; causal (1d): the last tap is the current position.
+/// The kernel of AFT-conv: w [H, kernel[0], kernel[1], kernel[2]] over a grid
+/// of three sizes (leading ones are 1). Centred and odd; causal (1d): the last
+/// tap is the current position.
 template <class T>
 struct ConvBias {
   int64_t grid[3], kernel[3];
@@ -84,9 +102,10 @@ struct ConvBias {
 
 /// AFT-conv. O(T taps D) time, O(B T D) memory.
 template <class T>
-void run_conv(const Exec&, const Problem<T>&, const ConvBias<T>&, T* y, const Saved<T>&);
+void run_conv(const Exec&, const Problem<T>&, const ConvBias<T>&, T* y,
+              const Saved<T>&);
 template <class T>
-void run_conv_backward(const Exec&, const Problem<T>&, const ConvBias<T>&, const T* dy, const Saved<T>&,
-                       const Gradients<T>&);
+void run_conv_backward(const Exec&, const Problem<T>&, const ConvBias<T>&,
+                       const T* dy, const Saved<T>&, const Gradients<T>&);
 
 }  // namespace aft::kernels

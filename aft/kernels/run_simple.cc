@@ -11,11 +11,13 @@ namespace aft::kernels {
 
 Exec Exec::serial() {
   Exec exec;
-  exec.parallel = [](int64_t n, const std::function<void(int64_t, int64_t)>& f) {
+  exec.parallel = [](int64_t n,
+                     const std::function<void(int64_t, int64_t)>& f) {
     if (n > 0) f(0, n);
   };
   exec.allocate = [](size_t bytes) {
-    void* memory = std::aligned_alloc(64, std::max<size_t>((bytes + 63) / 64 * 64, 64));
+    void* memory =
+        std::aligned_alloc(64, std::max<size_t>((bytes + 63) / 64 * 64, 64));
     if (!memory) throw std::bad_alloc();
     return std::shared_ptr<void>(memory, std::free);
   };
@@ -53,23 +55,29 @@ void for_pieces(const Exec& exec, const Problem<T>& p, T* y, const F& f) {
 
 template <class T>
 void run_simple(const Exec& exec, const Problem<T>& p, T* y) {
-  for_pieces(exec, p, y, [](int64_t, const Simple<T>& piece, Buffer<T>&) { simple_kernels<T>().forward(piece); });
-}
-
-template <class T>
-void run_simple_backward(const Exec& exec, const Problem<T>& p, const T* dy, const Gradients<T>& grad) {
-  T* no_output = nullptr;
-  for_pieces(exec, p, no_output, [&](int64_t b, const Simple<T>& piece, Buffer<T>& scratch) {
-    scratch.grow(exec, simple_scratch(p.Tq, p.Tk));
-    const int64_t q_at = b * p.Tq * p.D, k_at = b * p.Tk * p.D;
-    simple_kernels<T>().backward(piece, dy + q_at, grad.dq ? grad.dq + q_at : nullptr, grad.dk + k_at, grad.dv + k_at,
-                    scratch.get());
+  for_pieces(exec, p, y, [](int64_t, const Simple<T>& piece, Buffer<T>&) {
+    simple_kernels<T>().forward(piece);
   });
 }
 
-#define AFT_INSTANTIATE(T)                                        \
-  template void run_simple(const Exec&, const Problem<T>&, T*);   \
-  template void run_simple_backward(const Exec&, const Problem<T>&, const T*, const Gradients<T>&);
+template <class T>
+void run_simple_backward(const Exec& exec, const Problem<T>& p, const T* dy,
+                         const Gradients<T>& grad) {
+  T* no_output = nullptr;
+  for_pieces(exec, p, no_output,
+             [&](int64_t b, const Simple<T>& piece, Buffer<T>& scratch) {
+               scratch.grow(exec, simple_scratch(p.Tq, p.Tk));
+               const int64_t q_at = b * p.Tq * p.D, k_at = b * p.Tk * p.D;
+               simple_kernels<T>().backward(
+                   piece, dy + q_at, grad.dq ? grad.dq + q_at : nullptr,
+                   grad.dk + k_at, grad.dv + k_at, scratch.get());
+             });
+}
+
+#define AFT_INSTANTIATE(T)                                                    \
+  template void run_simple(const Exec&, const Problem<T>&, T*);               \
+  template void run_simple_backward(const Exec&, const Problem<T>&, const T*, \
+                                    const Gradients<T>&);
 AFT_INSTANTIATE(float)
 AFT_INSTANTIATE(double)
 #undef AFT_INSTANTIATE

@@ -1,10 +1,13 @@
-// The AFT layers as torch modules: put one where multi-head self attention stood, [B, T, d] to [B, T, d].
+// The AFT layers as torch modules: put one where multi-head self attention
+// stood, [B, T, d] to [B, T, d].
 //
-//   aft::nn::AFTLocal mixer(aft::nn::AFTLocalOptions(512, /*max_len=*/1024, /*window=*/32).causal(true));
-//   torch::Tensor y = mixer(x);
+//   aft::nn::AFTLocal mixer(aft::nn::AFTLocalOptions(512, /*max_len=*/1024,
+//   /*window=*/32).causal(true)); torch::Tensor y = mixer(x);
 //
-// Parameters: Linear query, key, value, out (with biases), and the position biases u and v, or w; conv: w, gamma, beta.
-// Modules print, clone and save as torch's own do. Streaming: `step` takes one position at a time and equals `forward`.
+// Parameters: Linear query, key, value, out (with biases), and the position
+// biases u and v, or w; conv: w, gamma, beta. Modules print, clone and save as
+// torch's own do. Streaming: `step` takes one position at a time and equals
+// `forward`.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -20,8 +23,9 @@
 
 namespace aft::nn {
 
-// What every layer takes: causal, only positions up to the current one; out, a linear layer after the operator; gate, the
-// query's activation (ops.h), "none" for no query, the paper's ablation.
+// What every layer takes: causal, only positions up to the current one; out, a
+// linear layer after the operator; gate, the query's activation (ops.h), "none"
+// for no query, the paper's ablation.
 #define AFT_COMMON_OPTIONS         \
   TORCH_ARG(bool, causal) = false; \
   TORCH_ARG(bool, out) = true;     \
@@ -34,7 +38,8 @@ struct AFTSimpleOptions {
   AFT_COMMON_OPTIONS;
 };
 
-/// A bias for every pair of the positions 0 .. max_len - 1; shorter sequences use the first of them.
+/// A bias for every pair of the positions 0 .. max_len - 1; shorter sequences
+/// use the first of them.
 struct AFTFullOptions {
   AFTFullOptions(int64_t dim, int64_t max_len) : dim_(dim), max_len_(max_len) {}
   TORCH_ARG(int64_t, dim);
@@ -48,26 +53,30 @@ struct AFTFullOptions {
 
 /// Biases where |t - j| < window.
 struct AFTLocalOptions {
-  AFTLocalOptions(int64_t dim, int64_t max_len, int64_t window) : dim_(dim), max_len_(max_len), window_(window) {}
+  AFTLocalOptions(int64_t dim, int64_t max_len, int64_t window)
+      : dim_(dim), max_len_(max_len), window_(window) {}
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, max_len);
   TORCH_ARG(int64_t, window);
   TORCH_ARG(int64_t, rank) = 128;
   TORCH_ARG(bool, dense) = false;
-  /// Nothing outside of the window: the paper's ablation of global connectivity.
+  /// Nothing outside of the window: the paper's ablation of global
+  /// connectivity.
   TORCH_ARG(bool, window_only) = false;
   AFT_COMMON_OPTIONS;
 };
 
 /// Biases of the relative position on a grid, one kernel a head; any grid size.
 struct AFTConvOptions {
-  /// kernel: one size for each dimension of the grid (1, 2 or 3), odd unless causal (1d).
+  /// kernel: one size for each dimension of the grid (1, 2 or 3), odd unless
+  /// causal (1d).
   AFTConvOptions(int64_t dim, int64_t heads, std::vector<int64_t> kernel)
       : dim_(dim), heads_(heads), kernel_(std::move(kernel)) {}
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, heads);
   TORCH_ARG(std::vector<int64_t>, kernel);
-  /// w = gamma (raw - mean) / std + beta for each head, gamma and beta from 0; otherwise w is the parameter itself.
+  /// w = gamma (raw - mean) / std + beta for each head, gamma and beta from 0;
+  /// otherwise w is the parameter itself.
   TORCH_ARG(bool, reparameterise) = true;
   TORCH_ARG(bool, window_only) = false;
   AFT_COMMON_OPTIONS;
@@ -78,13 +87,17 @@ struct AFTConvOptions {
 /// The projections, the gate and streaming of an AFT layer.
 class AFTLayer : public virtual torch::nn::Module {
  public:
-  torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr}, out{nullptr};  ///< query, out: null where off
+  torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr},
+      out{nullptr};  ///< query, out: null where off
 
   /// x [B, T, dim] to [B, T, dim]; mask bool [B, T], true: padded.
-  virtual torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& key_padding_mask = {}) = 0;
-  /// An empty stream for B sequences. Throws c10::Error where the layer is not causal.
+  virtual torch::Tensor forward(const torch::Tensor& x,
+                                const torch::Tensor& key_padding_mask = {}) = 0;
+  /// An empty stream for B sequences. Throws c10::Error where the layer is not
+  /// causal.
   virtual ops::Stream start(int64_t B) const = 0;
-  /// One position x [B, dim] to [B, dim]: forward repeated, without its cost. Not recorded by autograd.
+  /// One position x [B, dim] to [B, dim]: forward repeated, without its cost.
+  /// Not recorded by autograd.
   virtual torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) = 0;
 
  protected:
@@ -100,18 +113,21 @@ class AFTLayer : public virtual torch::nn::Module {
   torch::Tensor finish(const torch::Tensor& y);
   ops::Stream start_stream(int64_t B, int64_t window) const;
   /// w as ops::step takes it.
-  torch::Tensor stream_step(const torch::Tensor& x, ops::Stream& stream, const torch::Tensor& w, bool window_only);
+  torch::Tensor stream_step(const torch::Tensor& x, ops::Stream& stream,
+                            const torch::Tensor& w, bool window_only);
   void print(std::ostream& stream, const std::string& details) const;
 
   Layer layer_;
 };
 
-class AFTSimpleImpl : public torch::nn::Cloneable<AFTSimpleImpl>, public AFTLayer {
+class AFTSimpleImpl : public torch::nn::Cloneable<AFTSimpleImpl>,
+                      public AFTLayer {
  public:
   explicit AFTSimpleImpl(const AFTSimpleOptions& options);
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
-  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& key_padding_mask = {}) override;
+  torch::Tensor forward(const torch::Tensor& x,
+                        const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
 
@@ -126,7 +142,8 @@ class AFTFullImpl : public torch::nn::Cloneable<AFTFullImpl>, public AFTLayer {
   explicit AFTFullImpl(const AFTFullOptions& options);
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
-  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& key_padding_mask = {}) override;
+  torch::Tensor forward(const torch::Tensor& x,
+                        const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
 
@@ -137,12 +154,14 @@ class AFTFullImpl : public torch::nn::Cloneable<AFTFullImpl>, public AFTLayer {
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 };
 
-class AFTLocalImpl : public torch::nn::Cloneable<AFTLocalImpl>, public AFTLayer {
+class AFTLocalImpl : public torch::nn::Cloneable<AFTLocalImpl>,
+                     public AFTLayer {
  public:
   explicit AFTLocalImpl(const AFTLocalOptions& options);
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
-  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& key_padding_mask = {}) override;
+  torch::Tensor forward(const torch::Tensor& x,
+                        const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
 
@@ -158,10 +177,13 @@ class AFTConvImpl : public torch::nn::Cloneable<AFTConvImpl>, public AFTLayer {
   explicit AFTConvImpl(const AFTConvOptions& options);
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
-  /// x [B, dim, H, W] (or [B, dim, D, H, W]) to the same; 1d: [B, T, dim] to the same.
-  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& key_padding_mask = {}) override;
+  /// x [B, dim, H, W] (or [B, dim, D, H, W]) to the same; 1d: [B, T, dim] to
+  /// the same.
+  torch::Tensor forward(const torch::Tensor& x,
+                        const torch::Tensor& key_padding_mask = {}) override;
   /// x [B, T, dim] with the positions of a grid in row-major order.
-  torch::Tensor forward_grid(const torch::Tensor& x, const std::vector<int64_t>& grid,
+  torch::Tensor forward_grid(const torch::Tensor& x,
+                             const std::vector<int64_t>& grid,
                              const torch::Tensor& key_padding_mask = {});
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;

@@ -12,9 +12,11 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Where the kernels get pieces of w from, and where they leave those of its gradient.
+/// Where the kernels get pieces of w from, and where they leave those of its
+/// gradient.
 template <class T>
-kernels::BandBias<T> band_bias(const at::Tensor& u, const at::Tensor& v_pos, const at::Tensor& w, int64_t window,
+kernels::BandBias<T> band_bias(const at::Tensor& u, const at::Tensor& v_pos,
+                               const at::Tensor& w, int64_t window,
                                bool window_only) {
   kernels::BandBias<T> bias;
   bias.window = window;
@@ -22,14 +24,19 @@ kernels::BandBias<T> band_bias(const at::Tensor& u, const at::Tensor& v_pos, con
   if (w.defined()) {
     const T* dense = w.data_ptr<T>();
     const int64_t keys = w.size(1);
-    bias.rows = [=](int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* out, int64_t ld) {
-      for (int64_t t = t0; t < t1; ++t) std::copy(dense + t * keys + j0, dense + t * keys + j1, out + (t - t0) * ld);
+    bias.rows = [=](int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* out,
+                    int64_t ld) {
+      for (int64_t t = t0; t < t1; ++t)
+        std::copy(dense + t * keys + j0, dense + t * keys + j1,
+                  out + (t - t0) * ld);
     };
-    bias.keys = [=](int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* out, int64_t ld) {
+    bias.keys = [=](int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* out,
+                    int64_t ld) {
       constexpr int64_t kBlock = 16;
       for (int64_t s = t0; s < t1; s += kBlock) {
         for (int64_t j = j0; j < j1; ++j) {
-          for (int64_t t = s; t < std::min(s + kBlock, t1); ++t) out[(j - j0) * ld + t - t0] = dense[t * keys + j];
+          for (int64_t t = s; t < std::min(s + kBlock, t1); ++t)
+            out[(j - j0) * ld + t - t0] = dense[t * keys + j];
         }
       }
     };
@@ -37,21 +44,30 @@ kernels::BandBias<T> band_bias(const at::Tensor& u, const at::Tensor& v_pos, con
   }
   const T *a = u.data_ptr<T>(), *b = v_pos.data_ptr<T>();
   const int64_t r = u.size(1);
-  bias.rows = [=](int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* out, int64_t ld) {
-    kernels::band_kernels<T>().outer(t1 - t0, j1 - j0, r, a + t0 * r, b + j0 * r, out, ld);
+  bias.rows = [=](int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* out,
+                  int64_t ld) {
+    kernels::band_kernels<T>().outer(t1 - t0, j1 - j0, r, a + t0 * r,
+                                     b + j0 * r, out, ld);
   };
-  bias.keys = [=](int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* out, int64_t ld) {
-    kernels::band_kernels<T>().outer(j1 - j0, t1 - t0, r, b + j0 * r, a + t0 * r, out, ld);
+  bias.keys = [=](int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* out,
+                  int64_t ld) {
+    kernels::band_kernels<T>().outer(j1 - j0, t1 - t0, r, b + j0 * r,
+                                     a + t0 * r, out, ld);
   };
   return bias;
 }
 
 struct BandFunction : torch::autograd::Function<BandFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const OptionalTensor& q_, const at::Tensor& k, const at::Tensor& v,
-                            const OptionalTensor& u_, const OptionalTensor& v_pos_, const OptionalTensor& w_,
-                            const OptionalTensor& padded_, int64_t Tq, int64_t window, bool window_only, bool causal,
+  static at::Tensor forward(AutogradContext* ctx, const OptionalTensor& q_,
+                            const at::Tensor& k, const at::Tensor& v,
+                            const OptionalTensor& u_,
+                            const OptionalTensor& v_pos_,
+                            const OptionalTensor& w_,
+                            const OptionalTensor& padded_, int64_t Tq,
+                            int64_t window, bool window_only, bool causal,
                             bool use_kernels, bool record, bool record_bias) {
-    const at::Tensor q = value(q_), u = value(u_), v_pos = value(v_pos_), w = value(w_), padded = value(padded_);
+    const at::Tensor q = value(q_), u = value(u_), v_pos = value(v_pos_),
+                     w = value(w_), padded = value(padded_);
     ctx->saved_data["record_bias"] = record_bias;
     ctx->saved_data["Tq"] = Tq;
     ctx->saved_data["window"] = window;
@@ -59,88 +75,114 @@ struct BandFunction : torch::autograd::Function<BandFunction> {
     ctx->saved_data["causal"] = causal;
     ctx->saved_data["use_kernels"] = use_kernels;
     if (!use_kernels) {
-      const auto out = composite::forward(k, v, padded, {u, v_pos, w, window, window_only, {}}, Tq, causal);
+      const auto out = composite::forward(
+          k, v, padded, {u, v_pos, w, window, window_only, {}}, Tq, causal);
       ctx->save_for_backward({q, k, v, u, v_pos, w, padded, out.r, out.lse});
       return out.r;
     }
-    at::Tensor y = at::empty({k.size(0), Tq, v.size(2)}, v.options()), r, den, unsafe;
+    at::Tensor y = at::empty({k.size(0), Tq, v.size(2)}, v.options()), r, den,
+               unsafe;
     if (record) {
-      r = q.defined() ? at::empty_like(y) : y;  // without a gate, r is the result
+      r = q.defined() ? at::empty_like(y)
+                      : y;  // without a gate, r is the result
       den = at::empty_like(y);
       unsafe = at::empty({Tq}, v.options().dtype(at::kByte));
     }
     AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::band", [&] {
-      kernels::run_band<scalar_t>(at_exec(), problem<scalar_t>(q, k, v, padded, Tq, causal),
-                                  band_bias<scalar_t>(u, v_pos, w, window, window_only), y.data_ptr<scalar_t>(),
-                                  {q.defined() ? data<scalar_t>(r) : nullptr, data<scalar_t>(den),
-                                   data<uint8_t>(unsafe)});
+      kernels::run_band<scalar_t>(
+          at_exec(), problem<scalar_t>(q, k, v, padded, Tq, causal),
+          band_bias<scalar_t>(u, v_pos, w, window, window_only),
+          y.data_ptr<scalar_t>(),
+          {q.defined() ? data<scalar_t>(r) : nullptr, data<scalar_t>(den),
+           data<uint8_t>(unsafe)});
     });
     ctx->save_for_backward({q, k, v, u, v_pos, w, padded, r, den, unsafe});
     return y;
   }
 
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+  static variable_list backward(AutogradContext* ctx,
+                                const variable_list& grads) {
     refuse_double_backward("full and aft::local");
     const variable_list s = ctx->get_saved_variables();
-    const at::Tensor &q = s[0], &k = s[1], &v = s[2], &u = s[3], &v_pos = s[4], &w = s[5], &padded = s[6];
+    const at::Tensor &q = s[0], &k = s[1], &v = s[2], &u = s[3], &v_pos = s[4],
+                     &w = s[5], &padded = s[6];
     const at::Tensor dy = grads[0].contiguous();
     const int64_t window = ctx->saved_data["window"].toInt();
-    const bool window_only = ctx->saved_data["window_only"].toBool(), causal = ctx->saved_data["causal"].toBool();
+    const bool window_only = ctx->saved_data["window_only"].toBool(),
+               causal = ctx->saved_data["causal"].toBool();
     at::Tensor dq, dk, dv, du, dv_pos, dw;
     if (!ctx->saved_data["use_kernels"].toBool()) {
-      const auto g = composite::backward(dy, k, v, padded, {u, v_pos, w, window, window_only, {}}, causal, s[7], s[8]);
+      const auto g = composite::backward(dy, k, v, padded,
+                                         {u, v_pos, w, window, window_only, {}},
+                                         causal, s[7], s[8]);
       dk = g.dk, dv = g.dv, du = g.du, dv_pos = g.dv_pos, dw = g.dw;
     } else {
       if (q.defined()) dq = at::empty_like(q);
       dk = at::empty_like(k), dv = at::empty_like(v);
       const bool wanted = ctx->saved_data["record_bias"].toBool();
       if (wanted && w.defined()) dw = at::zeros_like(w);
-      if (wanted && !w.defined()) du = at::zeros_like(u), dv_pos = at::zeros_like(v_pos);
+      if (wanted && !w.defined())
+        du = at::zeros_like(u), dv_pos = at::zeros_like(v_pos);
       AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::band", [&] {
         auto bias = band_bias<scalar_t>(u, v_pos, w, window, window_only);
         if (wanted) {
-          bias.take = [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1, const scalar_t* piece, int64_t ld) {
-            const at::Tensor g = at::from_blob(const_cast<scalar_t*>(piece), {t1 - t0, j1 - j0}, {ld, 1}, k.options());
+          bias.take = [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1,
+                          const scalar_t* piece, int64_t ld) {
+            const at::Tensor g =
+                at::from_blob(const_cast<scalar_t*>(piece), {t1 - t0, j1 - j0},
+                              {ld, 1}, k.options());
             if (dw.defined()) {
               dw.narrow(0, t0, t1 - t0).narrow(1, j0, j1 - j0).add_(g);
             } else {
               du.narrow(0, t0, t1 - t0).addmm_(g, v_pos.narrow(0, j0, j1 - j0));
-              dv_pos.narrow(0, j0, j1 - j0).addmm_(g.t(), u.narrow(0, t0, t1 - t0));
+              dv_pos.narrow(0, j0, j1 - j0)
+                  .addmm_(g.t(), u.narrow(0, t0, t1 - t0));
             }
           };
         }
         kernels::run_band_backward<scalar_t>(
-            at_exec(), problem<scalar_t>(q, k, v, padded, ctx->saved_data["Tq"].toInt(), causal), bias,
-            dy.data_ptr<scalar_t>(), {data<scalar_t>(s[7]), data<scalar_t>(s[8]), data<uint8_t>(s[9])},
-            {data<scalar_t>(dq), dk.data_ptr<scalar_t>(), dv.data_ptr<scalar_t>()});
+            at_exec(),
+            problem<scalar_t>(q, k, v, padded, ctx->saved_data["Tq"].toInt(),
+                              causal),
+            bias, dy.data_ptr<scalar_t>(),
+            {data<scalar_t>(s[7]), data<scalar_t>(s[8]), data<uint8_t>(s[9])},
+            {data<scalar_t>(dq), dk.data_ptr<scalar_t>(),
+             dv.data_ptr<scalar_t>()});
       });
     }
     const at::Tensor none;
-    return {dq, dk, dv, du, dv_pos, dw, none, none, none, none, none, none, none, none};
+    return {dq,   dk,   dv,   du,   dv_pos, dw,   none,
+            none, none, none, none, none,   none, none};
   }
 };
 
 }  // namespace
 
-at::Tensor band(const Checked& c, const PositionBias& bias, int64_t window, bool window_only) {
+at::Tensor band(const Checked& c, const PositionBias& bias, int64_t window,
+                bool window_only) {
   const auto given = [](const OptionalTensor& x) { return x && x->defined(); };
   at::Tensor u, v_pos, w;
   if (given(bias.w)) {
     TORCH_CHECK(!given(bias.u) && !given(bias.v_pos), "aft::", c.op,
                 ": expected either w or the pair u and v_pos, got both");
-    w = c.parameter("w", *bias.w, {c.Tq, c.Tk}, c10::str("[Tq, Tk] = [", c.Tq, ", ", c.Tk, "]"));
+    w = c.parameter("w", *bias.w, {c.Tq, c.Tk},
+                    c10::str("[Tq, Tk] = [", c.Tq, ", ", c.Tk, "]"));
   } else {
-    TORCH_CHECK(given(bias.u) && given(bias.v_pos), "aft::", c.op, ": expected w or both u and v_pos, got ",
+    TORCH_CHECK(given(bias.u) && given(bias.v_pos), "aft::", c.op,
+                ": expected w or both u and v_pos, got ",
                 given(bias.u)       ? "u alone"
                 : given(bias.v_pos) ? "v_pos alone"
                                     : "none of them");
-    u = c.parameter("u", *bias.u, {c.Tq, -1}, c10::str("[T, r] = [", c.Tq, ", r]"));
-    v_pos = c.parameter("v_pos", *bias.v_pos, {c.Tk, u.size(1)}, c10::str("[T, r] = [", c.Tk, ", ", u.size(1), "]"));
+    u = c.parameter("u", *bias.u, {c.Tq, -1},
+                    c10::str("[T, r] = [", c.Tq, ", r]"));
+    v_pos = c.parameter("v_pos", *bias.v_pos, {c.Tk, u.size(1)},
+                        c10::str("[T, r] = [", c.Tk, ", ", u.size(1), "]"));
   }
   const at::Tensor q = c.fused_q();
-  return c.finish(BandFunction::apply(maybe(q), c.k, c.v, maybe(u), maybe(v_pos), maybe(w), maybe(c.padded), c.Tq,
-                                      window, window_only, c.causal, c.use_kernels(),
-                                      records({q, c.k, c.v, u, v_pos, w}), records({u, v_pos, w})));
+  return c.finish(BandFunction::apply(
+      maybe(q), c.k, c.v, maybe(u), maybe(v_pos), maybe(w), maybe(c.padded),
+      c.Tq, window, window_only, c.causal, c.use_kernels(),
+      records({q, c.k, c.v, u, v_pos, w}), records({u, v_pos, w})));
 }
 
 }  // namespace aft::ops

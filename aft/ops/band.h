@@ -6,6 +6,7 @@
 namespace aft::ops {
 
 /// c: from check(); window < 0: full.
-at::Tensor band(const Checked& c, const PositionBias& bias, int64_t window, bool window_only);
+at::Tensor band(const Checked& c, const PositionBias& bias, int64_t window,
+                bool window_only);
 
 }  // namespace aft::ops

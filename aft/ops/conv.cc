@@ -13,8 +13,11 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 template <class T>
-kernels::ConvBias<T> conv_bias(const at::Tensor& w, const std::vector<int64_t>& grid, bool window_only, T* dw) {
-  kernels::ConvBias<T> bias{{1, 1, 1}, {1, 1, 1}, window_only, w.data_ptr<T>(), dw};
+kernels::ConvBias<T> conv_bias(const at::Tensor& w,
+                               const std::vector<int64_t>& grid,
+                               bool window_only, T* dw) {
+  kernels::ConvBias<T> bias{
+      {1, 1, 1}, {1, 1, 1}, window_only, w.data_ptr<T>(), dw};
   const size_t first = 3 - grid.size();
   for (size_t i = 0; i < grid.size(); ++i) {
     bias.grid[first + i] = grid[i];
@@ -24,9 +27,12 @@ kernels::ConvBias<T> conv_bias(const at::Tensor& w, const std::vector<int64_t>& 
 }
 
 struct ConvFunction : torch::autograd::Function<ConvFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const OptionalTensor& q_, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& w, const OptionalTensor& padded_, std::vector<int64_t> grid,
-                            bool window_only, bool causal, bool use_kernels, bool record, bool record_bias) {
+  static at::Tensor forward(AutogradContext* ctx, const OptionalTensor& q_,
+                            const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& w, const OptionalTensor& padded_,
+                            std::vector<int64_t> grid, bool window_only,
+                            bool causal, bool use_kernels, bool record,
+                            bool record_bias) {
     const at::Tensor q = value(q_), padded = value(padded_);
     ctx->saved_data["record_bias"] = record_bias;
     ctx->saved_data["grid"] = grid;
@@ -35,28 +41,35 @@ struct ConvFunction : torch::autograd::Function<ConvFunction> {
     ctx->saved_data["use_kernels"] = use_kernels;
     const int64_t T = k.size(1);
     if (!use_kernels) {
-      const auto out = composite::forward(k, v, padded, {{}, {}, w, -1, window_only, grid}, T, causal);
+      const auto out = composite::forward(
+          k, v, padded, {{}, {}, w, -1, window_only, grid}, T, causal);
       ctx->save_for_backward({q, k, v, w, padded, out.r, out.lse});
       return out.r;
     }
     at::Tensor y = at::empty_like(v), r, den;
-    if (record) r = q.defined() ? at::empty_like(v) : y, den = at::empty_like(k);
+    if (record)
+      r = q.defined() ? at::empty_like(v) : y, den = at::empty_like(k);
     AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::conv", [&] {
-      kernels::run_conv<scalar_t>(at_exec(), problem<scalar_t>(q, k, v, padded, T, causal),
-                                  conv_bias<scalar_t>(w, grid, window_only, nullptr), y.data_ptr<scalar_t>(),
-                                  {q.defined() ? data<scalar_t>(r) : nullptr, data<scalar_t>(den), nullptr});
+      kernels::run_conv<scalar_t>(
+          at_exec(), problem<scalar_t>(q, k, v, padded, T, causal),
+          conv_bias<scalar_t>(w, grid, window_only, nullptr),
+          y.data_ptr<scalar_t>(),
+          {q.defined() ? data<scalar_t>(r) : nullptr, data<scalar_t>(den),
+           nullptr});
     });
     ctx->save_for_backward({q, k, v, w, padded, r, den});
     return y;
   }
 
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+  static variable_list backward(AutogradContext* ctx,
+                                const variable_list& grads) {
     refuse_double_backward("conv");
     const variable_list s = ctx->get_saved_variables();
     const at::Tensor &q = s[0], &k = s[1], &v = s[2], &w = s[3], &padded = s[4];
     const at::Tensor dy = grads[0].contiguous();
     const auto grid = ctx->saved_data["grid"].toIntVector();
-    const bool window_only = ctx->saved_data["window_only"].toBool(), causal = ctx->saved_data["causal"].toBool();
+    const bool window_only = ctx->saved_data["window_only"].toBool(),
+               causal = ctx->saved_data["causal"].toBool();
     at::Tensor dq, dk, dv, dw;
     if (ctx->saved_data["use_kernels"].toBool()) {
       if (q.defined()) dq = at::empty_like(q);
@@ -65,12 +78,16 @@ struct ConvFunction : torch::autograd::Function<ConvFunction> {
       AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::conv", [&] {
         kernels::run_conv_backward<scalar_t>(
             at_exec(), problem<scalar_t>(q, k, v, padded, k.size(1), causal),
-            conv_bias<scalar_t>(w, grid, window_only, data<scalar_t>(dw)), dy.data_ptr<scalar_t>(),
+            conv_bias<scalar_t>(w, grid, window_only, data<scalar_t>(dw)),
+            dy.data_ptr<scalar_t>(),
             {s[5].data_ptr<scalar_t>(), s[6].data_ptr<scalar_t>(), nullptr},
-            {data<scalar_t>(dq), dk.data_ptr<scalar_t>(), dv.data_ptr<scalar_t>()});
+            {data<scalar_t>(dq), dk.data_ptr<scalar_t>(),
+             dv.data_ptr<scalar_t>()});
       });
     } else {
-      const auto g = composite::backward(dy, k, v, padded, {{}, {}, w, -1, window_only, grid}, causal, s[5], s[6]);
+      const auto g = composite::backward(dy, k, v, padded,
+                                         {{}, {}, w, -1, window_only, grid},
+                                         causal, s[5], s[6]);
       dk = g.dk, dv = g.dv, dw = g.dw;
     }
     const at::Tensor none;
@@ -80,34 +97,47 @@ struct ConvFunction : torch::autograd::Function<ConvFunction> {
 
 }  // namespace
 
-at::Tensor conv(const OptionalTensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& w,
-                const std::vector<int64_t>& grid, bool window_only, const Common& common) {
+at::Tensor conv(const OptionalTensor& q, const at::Tensor& k,
+                const at::Tensor& v, const at::Tensor& w,
+                const std::vector<int64_t>& grid, bool window_only,
+                const Common& common) {
   const Checked c = check("conv", q, k, v, common, true);
   const int64_t dims = static_cast<int64_t>(grid.size());
-  TORCH_CHECK(dims >= 1 && dims <= 3, "aft::conv: grid must have 1, 2 or 3 sizes, got ", dims);
+  TORCH_CHECK(dims >= 1 && dims <= 3,
+              "aft::conv: grid must have 1, 2 or 3 sizes, got ", dims);
   int64_t positions = 1;
   for (int64_t n : grid) {
-    TORCH_CHECK(n >= 1 && n <= c.Tk, "aft::conv: sizes of grid must lie between 1 and T = ", c.Tk, ", got ",
-                at::IntArrayRef(grid));
+    TORCH_CHECK(n >= 1 && n <= c.Tk,
+                "aft::conv: sizes of grid must lie between 1 and T = ", c.Tk,
+                ", got ", at::IntArrayRef(grid));
     positions *= n;
   }
-  TORCH_CHECK(positions == c.Tk, "aft::conv: grid must hold T = ", c.Tk, " positions, got ", at::IntArrayRef(grid),
-              ", which holds ", positions);
-  TORCH_CHECK(c.Tq == c.Tk, "aft::conv: q must have the T of k, ", c.Tk, ", got ", c.Tq);
-  TORCH_CHECK(!c.causal || dims == 1, "aft::conv: causal needs a grid of 1 size, got ", dims);
-  TORCH_CHECK(w.defined() && w.dim() == dims + 1 && w.size(0) == c.H, "aft::conv: w must be [H, kernel...] = [", c.H,
-              ", ", dims, " kernel sizes] for k ", shape_of(k), " and a grid of ", dims, " sizes, got ",
-              w.defined() ? shape_of(w) : "nothing");
+  TORCH_CHECK(positions == c.Tk, "aft::conv: grid must hold T = ", c.Tk,
+              " positions, got ", at::IntArrayRef(grid), ", which holds ",
+              positions);
+  TORCH_CHECK(c.Tq == c.Tk, "aft::conv: q must have the T of k, ", c.Tk,
+              ", got ", c.Tq);
+  TORCH_CHECK(!c.causal || dims == 1,
+              "aft::conv: causal needs a grid of 1 size, got ", dims);
+  TORCH_CHECK(w.defined() && w.dim() == dims + 1 && w.size(0) == c.H,
+              "aft::conv: w must be [H, kernel...] = [", c.H, ", ", dims,
+              " kernel sizes] for k ", shape_of(k), " and a grid of ", dims,
+              " sizes, got ", w.defined() ? shape_of(w) : "nothing");
   for (int64_t i = 1; i <= dims; ++i) {
-    TORCH_CHECK(w.size(i) >= 1, "aft::conv: kernel sizes must be 1 or more, got w ", shape_of(w));
-    TORCH_CHECK(c.causal || w.size(i) % 2 == 1, "aft::conv: kernel sizes must be odd, to have a centre, got ",
+    TORCH_CHECK(w.size(i) >= 1,
+                "aft::conv: kernel sizes must be 1 or more, got w ",
+                shape_of(w));
+    TORCH_CHECK(c.causal || w.size(i) % 2 == 1,
+                "aft::conv: kernel sizes must be odd, to have a centre, got ",
                 w.size(i), " in w ", shape_of(w));
   }
   std::vector<int64_t> any(dims + 1, -1);
   const at::Tensor parameter = c.parameter("w", w, any, "[H, kernel...]");
   const at::Tensor gate = c.fused_q();
-  return c.finish(ConvFunction::apply(maybe(gate), c.k, c.v, parameter, maybe(c.padded), grid, window_only, c.causal,
-                                      c.use_kernels(), records({gate, c.k, c.v, parameter}), records({parameter})));
+  return c.finish(ConvFunction::apply(
+      maybe(gate), c.k, c.v, parameter, maybe(c.padded), grid, window_only,
+      c.causal, c.use_kernels(), records({gate, c.k, c.v, parameter}),
+      records({parameter})));
 }
 
 }  // namespace aft::ops

@@ -4,7 +4,8 @@
 
 namespace aft::ops {
 
-at::Tensor full(const OptionalTensor& q, const at::Tensor& k, const at::Tensor& v, const PositionBias& bias,
+at::Tensor full(const OptionalTensor& q, const at::Tensor& k,
+                const at::Tensor& v, const PositionBias& bias,
                 const Common& common) {
   return band(check("full", q, k, v, common), bias, -1, false);
 }

@@ -1,5 +1,6 @@
-// All schemas of torch.ops.aft on one screen. Each operator is written on top of a differentiable function, so it needs no
-// dispatch key of its own: it picks kernels or the composite path by the device of k.
+// All schemas of torch.ops.aft on one screen. Each operator is written on top
+// of a differentiable function, so it needs no dispatch key of its own: it
+// picks kernels or the composite path by the device of k.
 #include <torch/library.h>
 
 #include "aft/ops/ops.h"
@@ -9,42 +10,54 @@ namespace {
 
 using MaybeTensor = const OptionalTensor&;
 
-at::Tensor simple_op(MaybeTensor q, const at::Tensor& k, const at::Tensor& v, MaybeTensor mask, bool causal,
-                     std::string gate) {
+at::Tensor simple_op(MaybeTensor q, const at::Tensor& k, const at::Tensor& v,
+                     MaybeTensor mask, bool causal, std::string gate) {
   return simple(q, k, v, {mask, causal, std::move(gate)});
 }
-at::Tensor full_op(MaybeTensor q, const at::Tensor& k, const at::Tensor& v, MaybeTensor u, MaybeTensor v_pos,
-                   MaybeTensor w, MaybeTensor mask, bool causal, std::string gate) {
+at::Tensor full_op(MaybeTensor q, const at::Tensor& k, const at::Tensor& v,
+                   MaybeTensor u, MaybeTensor v_pos, MaybeTensor w,
+                   MaybeTensor mask, bool causal, std::string gate) {
   return full(q, k, v, {u, v_pos, w}, {mask, causal, std::move(gate)});
 }
-at::Tensor local_op(MaybeTensor q, const at::Tensor& k, const at::Tensor& v, int64_t window, MaybeTensor u,
-                    MaybeTensor v_pos, MaybeTensor w, bool window_only, MaybeTensor mask, bool causal,
-                    std::string gate) {
-  return local(q, k, v, window, {u, v_pos, w}, window_only, {mask, causal, std::move(gate)});
+at::Tensor local_op(MaybeTensor q, const at::Tensor& k, const at::Tensor& v,
+                    int64_t window, MaybeTensor u, MaybeTensor v_pos,
+                    MaybeTensor w, bool window_only, MaybeTensor mask,
+                    bool causal, std::string gate) {
+  return local(q, k, v, window, {u, v_pos, w}, window_only,
+               {mask, causal, std::move(gate)});
 }
-at::Tensor conv_op(MaybeTensor q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& w, at::IntArrayRef grid,
-                   bool window_only, MaybeTensor mask, bool causal, std::string gate) {
-  return conv(q, k, v, w, grid.vec(), window_only, {mask, causal, std::move(gate)});
+at::Tensor conv_op(MaybeTensor q, const at::Tensor& k, const at::Tensor& v,
+                   const at::Tensor& w, at::IntArrayRef grid, bool window_only,
+                   MaybeTensor mask, bool causal, std::string gate) {
+  return conv(q, k, v, w, grid.vec(), window_only,
+              {mask, causal, std::move(gate)});
 }
 
 }  // namespace
 
 TORCH_LIBRARY(aft, m) {
   m.def(
-      "simple(Tensor? q, Tensor k, Tensor v, *, Tensor? key_padding_mask=None, bool causal=False, "
+      "simple(Tensor? q, Tensor k, Tensor v, *, Tensor? key_padding_mask=None, "
+      "bool causal=False, "
       "str gate=\"sigmoid\") -> Tensor",
       &simple_op);
   m.def(
-      "full(Tensor? q, Tensor k, Tensor v, *, Tensor? u=None, Tensor? v_pos=None, Tensor? w=None, "
-      "Tensor? key_padding_mask=None, bool causal=False, str gate=\"sigmoid\") -> Tensor",
+      "full(Tensor? q, Tensor k, Tensor v, *, Tensor? u=None, Tensor? "
+      "v_pos=None, Tensor? w=None, "
+      "Tensor? key_padding_mask=None, bool causal=False, str gate=\"sigmoid\") "
+      "-> Tensor",
       &full_op);
   m.def(
-      "local(Tensor? q, Tensor k, Tensor v, int window, *, Tensor? u=None, Tensor? v_pos=None, Tensor? w=None, "
-      "bool window_only=False, Tensor? key_padding_mask=None, bool causal=False, str gate=\"sigmoid\") -> Tensor",
+      "local(Tensor? q, Tensor k, Tensor v, int window, *, Tensor? u=None, "
+      "Tensor? v_pos=None, Tensor? w=None, "
+      "bool window_only=False, Tensor? key_padding_mask=None, bool "
+      "causal=False, str gate=\"sigmoid\") -> Tensor",
       &local_op);
   m.def(
-      "conv(Tensor? q, Tensor k, Tensor v, Tensor w, int[] grid, *, bool window_only=False, "
-      "Tensor? key_padding_mask=None, bool causal=False, str gate=\"sigmoid\") -> Tensor",
+      "conv(Tensor? q, Tensor k, Tensor v, Tensor w, int[] grid, *, bool "
+      "window_only=False, "
+      "Tensor? key_padding_mask=None, bool causal=False, str gate=\"sigmoid\") "
+      "-> Tensor",
       &conv_op);
 }
 

@@ -19,29 +19,36 @@ composite::Bias no_bias() {
 }
 
 struct SimpleFunction : torch::autograd::Function<SimpleFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const OptionalTensor& q_, const at::Tensor& k, const at::Tensor& v,
-                            const OptionalTensor& padded_, int64_t Tq, bool causal, bool use_kernels) {
+  static at::Tensor forward(AutogradContext* ctx, const OptionalTensor& q_,
+                            const at::Tensor& k, const at::Tensor& v,
+                            const OptionalTensor& padded_, int64_t Tq,
+                            bool causal, bool use_kernels) {
     const at::Tensor q = value(q_), padded = value(padded_);
     ctx->saved_data["Tq"] = Tq;
     ctx->saved_data["causal"] = causal;
     ctx->saved_data["use_kernels"] = use_kernels;
     if (!use_kernels) {
-      const composite::Reduced out = composite::forward(k, v, padded, no_bias(), Tq, causal);
+      const composite::Reduced out =
+          composite::forward(k, v, padded, no_bias(), Tq, causal);
       ctx->save_for_backward({q, k, v, padded, out.r, out.lse});
       return out.r;
     }
     ctx->save_for_backward({q, k, v, padded});
     at::Tensor y = at::empty({k.size(0), Tq, v.size(2)}, v.options());
     AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::simple", [&] {
-      kernels::run_simple(at_exec(), problem<scalar_t>(q, k, v, padded, Tq, causal), y.data_ptr<scalar_t>());
+      kernels::run_simple(at_exec(),
+                          problem<scalar_t>(q, k, v, padded, Tq, causal),
+                          y.data_ptr<scalar_t>());
     });
     return y;
   }
 
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+  static variable_list backward(AutogradContext* ctx,
+                                const variable_list& grads) {
     refuse_double_backward("simple");
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &padded = saved[3];
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2],
+                     &padded = saved[3];
     const at::Tensor dy = grads[0].contiguous();
     const int64_t Tq = ctx->saved_data["Tq"].toInt();
     const bool causal = ctx->saved_data["causal"].toBool();
@@ -51,11 +58,14 @@ struct SimpleFunction : torch::autograd::Function<SimpleFunction> {
       dk = at::empty_like(k), dv = at::empty_like(v);
       AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::simple", [&] {
         kernels::run_simple_backward<scalar_t>(
-            at_exec(), problem<scalar_t>(q, k, v, padded, Tq, causal), dy.data_ptr<scalar_t>(),
-            {data<scalar_t>(dq), dk.data_ptr<scalar_t>(), dv.data_ptr<scalar_t>()});
+            at_exec(), problem<scalar_t>(q, k, v, padded, Tq, causal),
+            dy.data_ptr<scalar_t>(),
+            {data<scalar_t>(dq), dk.data_ptr<scalar_t>(),
+             dv.data_ptr<scalar_t>()});
       });
     } else {
-      const auto g = composite::backward(dy, k, v, padded, no_bias(), causal, saved[4], saved[5]);
+      const auto g = composite::backward(dy, k, v, padded, no_bias(), causal,
+                                         saved[4], saved[5]);
       dk = g.dk, dv = g.dv;
     }
     return {dq, dk, dv, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
@@ -64,9 +74,12 @@ struct SimpleFunction : torch::autograd::Function<SimpleFunction> {
 
 }  // namespace
 
-at::Tensor simple(const OptionalTensor& q, const at::Tensor& k, const at::Tensor& v, const Common& common) {
+at::Tensor simple(const OptionalTensor& q, const at::Tensor& k,
+                  const at::Tensor& v, const Common& common) {
   const Checked c = check("simple", q, k, v, common);
-  return c.finish(SimpleFunction::apply(maybe(c.fused_q()), c.k, c.v, maybe(c.padded), c.Tq, c.causal, c.use_kernels()));
+  return c.finish(SimpleFunction::apply(maybe(c.fused_q()), c.k, c.v,
+                                        maybe(c.padded), c.Tq, c.causal,
+                                        c.use_kernels()));
 }
 
 }  // namespace aft::ops

@@ -259,9 +259,9 @@ class AFTConv(_Layer):
     window_only: keys outside the kernel do not count (the paper's ablation);
     beta cancels then.
 
-    forward takes x [B, dim, *grid] (1d: [B, dim, T]) and gives the same shape;
-    or, with grid=(H, W), x [B, H * W, dim] (1d: grid=(T,)). key_padding_mask is
-    [B, T] or [B, *grid].
+    forward takes x [B, dim, H, W] or [B, dim, D, H, W] (1d: [B, T, dim]) and
+    gives the same shape; or, with grid=(H, W), x [B, H * W, dim].
+    key_padding_mask is [B, T] or [B, *grid].
 
     >>> import aft, torch
     >>> layer = aft.nn.AFTConv(8, heads=4, kernel=3)
@@ -338,6 +338,9 @@ class AFTConv(_Layer):
         key_padding_mask: Mask = None,
         grid: Optional[Tuple[int, ...]] = None,
     ) -> Tensor:
+        if self.dims == 1 and grid is None:
+            self._check_sequence(x)
+            grid = (x.size(1),)
         sizes = self._grid(x, grid)
         rows = x.flatten(2).transpose(1, 2) if grid is None else x
         if key_padding_mask is not None and key_padding_mask.dim() > 2:
@@ -361,7 +364,7 @@ class AFTConv(_Layer):
     def _grid(self, x, grid):
         """The sizes of the grid, once x fits them."""
         if grid is None:
-            axes = ("T", "H, W", "D, H, W")[self.dims - 1]
+            axes = ("H, W", "D, H, W")[self.dims - 2]
             self._require(
                 x.dim() == self.dims + 2 and x.size(1) == self.dim,
                 f"x must be [B, dim, {axes}] with dim = {self.dim}, or "

@@ -20,7 +20,7 @@ B, T, D = 2, 12, 8
 
 
 def layers(**options):
-    """One of each kind that takes [B, T, D]; conv in 1d, through OnRows."""
+    """One of each kind that takes [B, T, D]; conv in 1d."""
     return {
         "simple": AFTSimple(D, **options),
         "full": AFTFull(D, 16, rank=3, **options),
@@ -28,22 +28,11 @@ def layers(**options):
         "local": AFTLocal(D, 16, 4, rank=3, **options),
         "local dense": AFTLocal(D, 16, 4, dense=True, **options),
         "local only": AFTLocal(D, 16, 4, 3, window_only=True, **options),
-        "conv": OnRows(AFTConv(D, 4, 3, dims=1, **options)),
-        "conv raw": OnRows(
-            AFTConv(D, 4, 3, dims=1, reparameterise=False, **options)
+        "conv": AFTConv(D, 4, 3, dims=1, **options),
+        "conv raw": AFTConv(
+            D, 4, 3, dims=1, reparameterise=False, **options
         ),
     }
-
-
-class OnRows(torch.nn.Module):
-    """AFTConv in 1d as a layer on [B, T, D]."""
-
-    def __init__(self, conv):
-        super().__init__()
-        self.conv = conv
-
-    def forward(self, x, key_padding_mask=None):
-        return self.conv(x, key_padding_mask, grid=(x.size(1),))
 
 
 def project(layer, x):
@@ -126,6 +115,9 @@ class TestAgainstFunctions(unittest.TestCase):
                 expected = aft.conv(*args, w, grid, **options)
                 self.check(layer, expected, self.x, self.mask, grid=grid)
                 rows = layer(self.x, self.mask, grid=grid)
+                if len(grid) == 1:
+                    torch.testing.assert_close(layer(self.x, self.mask), rows)
+                    continue
                 image = self.x.transpose(1, 2).reshape(B, D, *grid)
                 flat = layer(image, self.mask.view(B, *grid))
                 self.assertEqual(flat.shape, image.shape)
@@ -219,7 +211,7 @@ class TestLayers(unittest.TestCase):
             (AFTSimple(D, causal=True), 0.7, 1),
             (AFTFull(D, T, dense=True, causal=True), 0, 0.1),
             (AFTLocal(D, T, 5, rank=T, causal=True), 0, 0.1),
-            (OnRows(AFTConv(D, 4, 5, 1, causal=True)), 0, 0.1),
+            (AFTConv(D, 4, 5, 1, causal=True), 0, 0.1),
         ]:
             optimiser = torch.optim.Adam(layer.parameters(), lr=0.02)
             losses = []

@@ -1,4 +1,5 @@
-// The modules: shapes, parameters, printing, cloning, saving, training, streaming, errors.
+// The modules: shapes, parameters, printing, cloning, saving, training,
+// streaming, errors.
 #include "aft/nn/aft.h"
 
 #include <gtest/gtest.h>
@@ -23,14 +24,23 @@ template <class F>
 void for_each_causal(const F& f) {
   torch::manual_seed(1);
   f(std::make_shared<AFTSimpleImpl>(AFTSimpleOptions(kDim).causal(true)));
-  f(std::make_shared<AFTFullImpl>(AFTFullOptions(kDim, kLen).rank(4).causal(true)));
-  f(std::make_shared<AFTFullImpl>(AFTFullOptions(kDim, kLen).dense(true).causal(true)));
-  f(std::make_shared<AFTLocalImpl>(AFTLocalOptions(kDim, kLen, 5).rank(4).causal(true)));
-  f(std::make_shared<AFTLocalImpl>(AFTLocalOptions(kDim, kLen, 5).rank(4).causal(true).window_only(true)));
-  f(std::make_shared<AFTLocalImpl>(AFTLocalOptions(kDim, kLen, 100).dense(true).causal(true).gate("tanh")));
-  f(std::make_shared<AFTLocalImpl>(AFTLocalOptions(kDim, kLen, 0).causal(true)));
+  f(std::make_shared<AFTFullImpl>(
+      AFTFullOptions(kDim, kLen).rank(4).causal(true)));
+  f(std::make_shared<AFTFullImpl>(
+      AFTFullOptions(kDim, kLen).dense(true).causal(true)));
+  f(std::make_shared<AFTLocalImpl>(
+      AFTLocalOptions(kDim, kLen, 5).rank(4).causal(true)));
+  f(std::make_shared<AFTLocalImpl>(
+      AFTLocalOptions(kDim, kLen, 5).rank(4).causal(true).window_only(true)));
+  f(std::make_shared<AFTLocalImpl>(
+      AFTLocalOptions(kDim, kLen, 100).dense(true).causal(true).gate("tanh")));
+  f(std::make_shared<AFTLocalImpl>(
+      AFTLocalOptions(kDim, kLen, 0).causal(true)));
   f(std::make_shared<AFTConvImpl>(AFTConvOptions(kDim, 4, {6}).causal(true)));
-  f(std::make_shared<AFTConvImpl>(AFTConvOptions(kDim, 4, {6}).causal(true).window_only(true).gate("none")));
+  f(std::make_shared<AFTConvImpl>(AFTConvOptions(kDim, 4, {6})
+                                      .causal(true)
+                                      .window_only(true)
+                                      .gate("none")));
 }
 
 /// Biases as far from their start as training takes them.
@@ -41,13 +51,18 @@ void shake(torch::nn::Module& m) {
 
 TEST(Modules, KeepTheShapeOfSelfAttention) {
   for_each_causal([](const auto& m) {
-    for (int64_t T : {1, 7, 20}) EXPECT_EQ(m->forward(torch::randn({3, T, kDim})).sizes(), (at::IntArrayRef{3, T, kDim}));
+    for (int64_t T : {1, 7, 20})
+      EXPECT_EQ(m->forward(torch::randn({3, T, kDim})).sizes(),
+                (at::IntArrayRef{3, T, kDim}));
   });
   AFTConv grid(AFTConvOptions(kDim, 3, {3, 5}));
-  EXPECT_EQ(grid(torch::randn({2, kDim, 4, 6})).sizes(), (at::IntArrayRef{2, kDim, 4, 6}));
-  EXPECT_EQ(grid(torch::randn({2, kDim, 9, 2})).sizes(), (at::IntArrayRef{2, kDim, 9, 2}));
+  EXPECT_EQ(grid(torch::randn({2, kDim, 4, 6})).sizes(),
+            (at::IntArrayRef{2, kDim, 4, 6}));
+  EXPECT_EQ(grid(torch::randn({2, kDim, 9, 2})).sizes(),
+            (at::IntArrayRef{2, kDim, 9, 2}));
   AFTConv volume(AFTConvOptions(kDim, 3, {3, 3, 3}));
-  EXPECT_EQ(volume(torch::randn({2, kDim, 2, 3, 4})).sizes(), (at::IntArrayRef{2, kDim, 2, 3, 4}));
+  EXPECT_EQ(volume(torch::randn({2, kDim, 2, 3, 4})).sizes(),
+            (at::IntArrayRef{2, kDim, 2, 3, 4}));
 }
 
 TEST(Modules, GridsAreSequencesInRowMajorOrder) {
@@ -56,7 +71,8 @@ TEST(Modules, GridsAreSequencesInRowMajorOrder) {
   shake(*m);
   const Tensor x = torch::randn({2, kDim, 4, 6});
   const Tensor flat = m->forward_grid(x.flatten(2).transpose(1, 2), {4, 6});
-  EXPECT_TRUE(torch::equal(m(x), flat.transpose(1, 2).reshape({2, kDim, 4, 6})));
+  EXPECT_TRUE(
+      torch::equal(m(x), flat.transpose(1, 2).reshape({2, kDim, 4, 6})));
 }
 
 TEST(Modules, AreTheirOperatorBetweenProjections) {
@@ -66,8 +82,10 @@ TEST(Modules, AreTheirOperatorBetweenProjections) {
   const Tensor x = torch::randn({2, 11, kDim});
   ops::Common common;
   common.causal = true;
-  const Tensor y = ops::local(m->query(x), m->key(x), m->value(x), 5,
-                              {m->u.narrow(0, 0, 11), m->v.narrow(0, 0, 11), c10::nullopt}, false, common);
+  const Tensor y =
+      ops::local(m->query(x), m->key(x), m->value(x), 5,
+                 {m->u.narrow(0, 0, 11), m->v.narrow(0, 0, 11), c10::nullopt},
+                 false, common);
   EXPECT_TRUE(torch::equal(m(x), m->out(y)));
   AFTLocal bare(AFTLocalOptions(kDim, kLen, 5).out(false));
   EXPECT_FALSE(bare->out);
@@ -81,14 +99,23 @@ TEST(Modules, HaveTheParametersOfThePaper) {
     for (const auto& p : m.parameters()) n += p.numel();
     return n;
   };
-  // CIFAR-10, d = 256, T = 3072: 0.59 and 9.63 M without biases and output projection (the paper prints 0.6 and 9.6).
+  // CIFAR-10, d = 256, T = 3072: 0.59 and 9.63 M without biases and output
+  // projection (the paper prints 0.6 and 9.6).
   const int64_t biases = 3 * 256;
-  EXPECT_EQ(count(*AFTLocal(AFTLocalOptions(256, 3072, 256).rank(64).out(false))), 589824 + biases);
-  EXPECT_EQ(count(*AFTLocal(AFTLocalOptions(256, 3072, 256).dense(true).out(false))), 9633792 + biases);
+  EXPECT_EQ(
+      count(*AFTLocal(AFTLocalOptions(256, 3072, 256).rank(64).out(false))),
+      589824 + biases);
+  EXPECT_EQ(
+      count(*AFTLocal(AFTLocalOptions(256, 3072, 256).dense(true).out(false))),
+      9633792 + biases);
   const AFTConv conv(AFTConvOptions(384, 16, {11, 11}));
-  EXPECT_EQ(count(*conv), 3 * (384 * 384 + 384) + 384 * 16 + 16 + 16 * 121 + 32);
-  EXPECT_EQ(conv->gamma.abs().sum().item<double>() + conv->beta.abs().sum().item<double>(), 0);
-  EXPECT_GT(conv->w.std().item<double>(), 0.5);  // a constant w would never learn
+  EXPECT_EQ(count(*conv),
+            3 * (384 * 384 + 384) + 384 * 16 + 16 + 16 * 121 + 32);
+  EXPECT_EQ(conv->gamma.abs().sum().item<double>() +
+                conv->beta.abs().sum().item<double>(),
+            0);
+  EXPECT_NEAR(conv->w.std().item<double>(), 0.02,
+              0.002);  // a constant w would never learn
   const AFTFull full(AFTFullOptions(8, 500).rank(40));
   EXPECT_NEAR(full->u.std().item<double>(), 0.01, 0.001);
   EXPECT_NEAR(full->v.std().item<double>(), 0.01, 0.001);
@@ -110,6 +137,10 @@ TEST(Modules, ConvStartsAsSimpleAndReparameterisesPerHead) {
 
 TEST(Modules, EveryParameterMovesWithinTwoSteps) {
   const auto train = [](auto m, const Tensor& x) {
+    std::ostringstream text;
+    m->pretty_print(text);
+    const bool window_only =
+        text.str().find("window_only") != std::string::npos;
     std::vector<Tensor> before;
     for (const auto& p : m->parameters()) before.push_back(p.detach().clone());
     torch::optim::Adam adam(m->parameters(), 1e-2);
@@ -120,12 +151,22 @@ TEST(Modules, EveryParameterMovesWithinTwoSteps) {
     }
     const auto names = m->named_parameters();
     for (size_t i = 0; i < before.size(); ++i) {
-      EXPECT_FALSE(torch::equal(before[i], names[i].value())) << m->name() << " " << names[i].key();
+      // A constant added to all exponents cancels in num / den: no gradient but
+      // rounding.
+      if (names[i].key() == "key.bias" ||
+          (window_only && names[i].key() == "beta"))
+        continue;
+      EXPECT_FALSE(torch::equal(before[i], names[i].value()))
+          << m->name() << " " << names[i].key();
     }
   };
-  for_each_causal([&](const auto& m) { train(m, torch::randn({3, kLen, kDim})); });
-  train(std::make_shared<AFTConvImpl>(AFTConvOptions(kDim, 3, {3, 3})), torch::randn({3, kDim, 4, 5}));
-  train(std::make_shared<AFTConvImpl>(AFTConvOptions(kDim, 3, {3, 3}).reparameterise(false)),
+  for_each_causal([&](const auto& m) {
+    train(m, torch::randn({3, kLen, kDim}));
+  });
+  train(std::make_shared<AFTConvImpl>(AFTConvOptions(kDim, 3, {3, 3})),
+        torch::randn({3, kDim, 4, 5}));
+  train(std::make_shared<AFTConvImpl>(
+            AFTConvOptions(kDim, 3, {3, 3}).reparameterise(false)),
         torch::randn({3, kDim, 4, 5}));
 }
 
@@ -138,7 +179,8 @@ TEST(Modules, StepEqualsForward) {
     const int64_t bytes = stream.bytes();
     for (int64_t t = 0; t < kLen; ++t) {
       const Tensor y = m->step(x.select(1, t), stream);
-      EXPECT_TRUE(torch::allclose(y, want.select(1, t), 1e-4, 1e-5)) << m->name() << " at " << t;
+      EXPECT_TRUE(torch::allclose(y, want.select(1, t), 1e-4, 1e-5))
+          << m->name() << " at " << t;
     }
     EXPECT_EQ(stream.bytes(), bytes);
   });
@@ -167,7 +209,8 @@ TEST(Modules, PrintCloneAndSave) {
       at::NoGradGuard no_grad;
       for (auto& p : copy->parameters()) p.zero_();
     }
-    EXPECT_TRUE(torch::equal(m->forward(x), y)) << "a clone shares memory with its origin";
+    EXPECT_TRUE(torch::equal(m->forward(x), y))
+        << "a clone shares memory with its origin";
 
     std::stringstream file;
     torch::serialize::OutputArchive out;
@@ -181,12 +224,16 @@ TEST(Modules, PrintCloneAndSave) {
   std::ostringstream text;
   text << AFTConv(AFTConvOptions(12, 3, {3, 5}).window_only(true));
   EXPECT_EQ(text.str(),
-            "AFTConv(dim=12, heads=3, kernel=[3, 5], window_only=true, causal=false, out=true, gate=sigmoid)");
+            "AFTConv(dim=12, heads=3, kernel=[3, 5], window_only=true, "
+            "causal=false, out=true, gate=sigmoid)");
 }
 
 TEST(Modules, StandInASequential) {
-  torch::nn::Sequential net(torch::nn::Linear(4, kDim), AFTSimple(AFTSimpleOptions(kDim)), AFTConv(AFTConvOptions(kDim, 3, {3})));
-  EXPECT_EQ(net->forward(torch::randn({2, 5, 4})).sizes(), (at::IntArrayRef{2, 5, kDim}));
+  torch::nn::Sequential net(torch::nn::Linear(4, kDim),
+                            AFTSimple(AFTSimpleOptions(kDim)),
+                            AFTConv(AFTConvOptions(kDim, 3, {3})));
+  EXPECT_EQ(net->forward(torch::randn({2, 5, 4})).sizes(),
+            (at::IntArrayRef{2, 5, kDim}));
 }
 
 TEST(Modules, MaskedPositionsTakeNoPart) {
@@ -196,9 +243,11 @@ TEST(Modules, MaskedPositionsTakeNoPart) {
     Tensor mask = torch::zeros({1, 9}, torch::kBool);
     mask[0][3] = true;
     Tensor other = x.clone();
-    other[0][3] += 5;  // changes row 3 itself, through its query, and nothing else
+    other[0][3] +=
+        5;  // changes row 3 itself, through its query, and nothing else
     const Tensor a = m->forward(x, mask), b = m->forward(other, mask);
-    EXPECT_TRUE(torch::equal(a.narrow(1, 4, 5), b.narrow(1, 4, 5))) << m->name();
+    EXPECT_TRUE(torch::equal(a.narrow(1, 4, 5), b.narrow(1, 4, 5)))
+        << m->name();
   });
 }
 
@@ -211,24 +260,51 @@ TEST(Modules, SayWhatIsWrong) {
     }
     return "no error";
   };
-  const auto has = [&](const std::string& text, std::initializer_list<const char*> words) {
-    for (const char* w : words) EXPECT_NE(text.find(w), std::string::npos) << "'" << w << "' in: " << text;
+  const auto has = [&](const std::string& text,
+                       std::initializer_list<const char*> words) {
+    for (const char* w : words)
+      EXPECT_NE(text.find(w), std::string::npos)
+          << "'" << w << "' in: " << text;
   };
   AFTLocal m(AFTLocalOptions(kDim, kLen, 5).rank(4));
-  has(error([&] { m(torch::randn({2, 21, kDim})); }), {"AFTLocal", "21", "max_len = 20"});
-  has(error([&] { m(torch::randn({2, 7, 5})); }), {"AFTLocal", "[B, T, 12]", "[2, 7, 5]"});
+  has(error([&] {
+        m(torch::randn({2, 21, kDim}));
+      }),
+      {"AFTLocal", "21", "max_len = 20"});
+  has(error([&] {
+        m(torch::randn({2, 7, 5}));
+      }),
+      {"AFTLocal", "[B, T, 12]", "[2, 7, 5]"});
   has(error([&] { m->start(1); }), {"AFTLocal", "causal"});
-  has(error([] { AFTConv(AFTConvOptions(12, 5, {3, 3})); }), {"AFTConv", "heads", "12", "5"});
-  has(error([] { AFTConv(AFTConvOptions(12, 4, {3, 4})); }), {"AFTConv", "odd", "[3, 4]"});
-  has(error([] { AFTConv(AFTConvOptions(12, 4, {3, 3}).causal(true)); }), {"AFTConv", "causal", "2"});
-  has(error([] { AFTConv(AFTConvOptions(12, 4, {3, 3}))(torch::randn({2, 12, 4})); }), {"AFTConv", "H, W", "[2, 12, 4]"});
-  has(error([] { AFTSimple(AFTSimpleOptions(4).gate("sigmoyd")); }), {"AFTSimple", "gate", "sigmoyd", "softplus"});
-  has(error([] { AFTLocal(AFTLocalOptions(4, 8, -1)); }), {"AFTLocal", "window", "-1"});
-  has(error([] { AFTFull(AFTFullOptions(4, 0)); }), {"AFTFull", "max_len", "0"});
+  has(error([] {
+        AFTConv(AFTConvOptions(12, 5, {3, 3}));
+      }),
+      {"AFTConv", "heads", "12", "5"});
+  has(error([] {
+        AFTConv(AFTConvOptions(12, 4, {3, 4}));
+      }),
+      {"AFTConv", "odd", "[3, 4]"});
+  has(error([] {
+        AFTConv(AFTConvOptions(12, 4, {3, 3}).causal(true));
+      }),
+      {"AFTConv", "causal", "2"});
+  has(error([] {
+        AFTConv(AFTConvOptions(12, 4, {3, 3}))(torch::randn({2, 12, 4}));
+      }),
+      {"AFTConv", "H, W", "[2, 12, 4]"});
+  has(error([] { AFTSimple(AFTSimpleOptions(4).gate("sigmoyd")); }),
+      {"AFTSimple", "gate", "sigmoyd", "softplus"});
+  has(error([] { AFTLocal(AFTLocalOptions(4, 8, -1)); }),
+      {"AFTLocal", "window", "-1"});
+  has(error([] { AFTFull(AFTFullOptions(4, 0)); }),
+      {"AFTFull", "max_len", "0"});
   AFTLocal causal(AFTLocalOptions(kDim, 2, 1).rank(4).causal(true));
   ops::Stream stream = causal->start(1);
   for (int i = 0; i < 2; ++i) causal->step(torch::randn({1, kDim}), stream);
-  has(error([&] { causal->step(torch::randn({1, kDim}), stream); }), {"position 2", "max_len = 2"});
+  has(error([&] {
+        causal->step(torch::randn({1, kDim}), stream);
+      }),
+      {"position 2", "max_len = 2"});
 }
 
 }  // namespace
