@@ -24,9 +24,6 @@ namespace kernels {
 namespace HWY_NAMESPACE {
 
 template <class T>
-using PanelTag = hn::CappedTag<T, kPanel>;
-
-template <class T>
 HWY_INLINE const T* Row(const Lanes<const T>& x, int64_t t, T* buffer) {
   const T* from = x.at + t * x.stride;
   hwy::Prefetch(from + 8 * x.stride);

@@ -64,6 +64,9 @@ HWY_INLINE hn::Vec<D> ExpV(D d, hn::Vec<D> x) {
 /// every target.
 template <class T>
 using TileTag = hn::CappedTag<T, kTile>;
+/// The same for panel rows.
+template <class T>
+using PanelTag = hn::CappedTag<T, kPanel>;
 
 /// A copy of a row that is narrower than a tile, padded with zeros, so that
 /// vectors may read all kTile lanes.

@@ -1,0 +1,310 @@
+// The inner loops of full and local, compiled once for each SIMD target: the
+// banded product, the sums outside of the band, the packing of weights, and the
+// products of rows of panels.
+#if defined(AFT_KERNELS_BAND_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef AFT_KERNELS_BAND_INL_H_
+#undef AFT_KERNELS_BAND_INL_H_
+#else
+#define AFT_KERNELS_BAND_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "aft/kernels/kernels.h"
+#include "aft/kernels/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace aft {
+namespace kernels {
+namespace HWY_NAMESPACE {
+
+// Rows of a panel that stay in the first-level cache while blocks multiply with
+// them, and blocks that share them.
+constexpr int64_t kDepth = 256;
+constexpr int kGroup = 16;
+// Rows that all tiles of a strip pack before the next rows.
+constexpr int64_t kTogether = 32;
+
+/// acc[i] += sum_j w[j, i] panel[j] for kRows rows i: 12 accumulators of 256
+/// bits, the inner loop of full and local.
+template <class T>
+HWY_INLINE void Multiply(const T* HWY_RESTRICT panel, const T* HWY_RESTRICT w,
+                         int64_t n, T* HWY_RESTRICT acc) {
+  const PanelTag<T> d;
+  const size_t N = hn::Lanes(d);
+  static_assert(kRows == 6, "six rows are written out below");
+  for (size_t c = 0; c < kPanel; c += 2 * N) {
+    const size_t e =
+        c + N < kPanel
+            ? c + N
+            : c;  // a vector of 16 lanes is a whole panel row: do it once
+    auto a0 = hn::Load(d, acc + c), b0 = hn::Load(d, acc + e);
+    auto a1 = hn::Load(d, acc + kPanel + c), b1 = hn::Load(d, acc + kPanel + e);
+    auto a2 = hn::Load(d, acc + 2 * kPanel + c),
+         b2 = hn::Load(d, acc + 2 * kPanel + e);
+    auto a3 = hn::Load(d, acc + 3 * kPanel + c),
+         b3 = hn::Load(d, acc + 3 * kPanel + e);
+    auto a4 = hn::Load(d, acc + 4 * kPanel + c),
+         b4 = hn::Load(d, acc + 4 * kPanel + e);
+    auto a5 = hn::Load(d, acc + 5 * kPanel + c),
+         b5 = hn::Load(d, acc + 5 * kPanel + e);
+    const T* p = panel;
+    const T* x = w;
+    for (int64_t j = 0; j < n; ++j, p += kPanel, x += kRows) {
+      const auto pa = hn::Load(d, p + c);
+      const auto pb = hn::Load(d, p + e);
+      auto s = hn::Set(d, x[0]);
+      a0 = hn::MulAdd(s, pa, a0);
+      b0 = hn::MulAdd(s, pb, b0);
+      s = hn::Set(d, x[1]);
+      a1 = hn::MulAdd(s, pa, a1);
+      b1 = hn::MulAdd(s, pb, b1);
+      s = hn::Set(d, x[2]);
+      a2 = hn::MulAdd(s, pa, a2);
+      b2 = hn::MulAdd(s, pb, b2);
+      s = hn::Set(d, x[3]);
+      a3 = hn::MulAdd(s, pa, a3);
+      b3 = hn::MulAdd(s, pb, b3);
+      s = hn::Set(d, x[4]);
+      a4 = hn::MulAdd(s, pa, a4);
+      b4 = hn::MulAdd(s, pb, b4);
+      s = hn::Set(d, x[5]);
+      a5 = hn::MulAdd(s, pa, a5);
+      b5 = hn::MulAdd(s, pb, b5);
+    }
+    hn::Store(a0, d, acc + c), hn::Store(b0, d, acc + e);
+    hn::Store(a1, d, acc + kPanel + c), hn::Store(b1, d, acc + kPanel + e);
+    hn::Store(a2, d, acc + 2 * kPanel + c),
+        hn::Store(b2, d, acc + 2 * kPanel + e);
+    hn::Store(a3, d, acc + 3 * kPanel + c),
+        hn::Store(b3, d, acc + 3 * kPanel + e);
+    hn::Store(a4, d, acc + 4 * kPanel + c),
+        hn::Store(b4, d, acc + 4 * kPanel + e);
+    hn::Store(a5, d, acc + 5 * kPanel + c),
+        hn::Store(b5, d, acc + 5 * kPanel + e);
+  }
+}
+
+/// The product of one tile over blocks [b0, b1), at most kGroup, of `outer`
+/// items, each over the inner items [begin(b), end(b)); done(i, acc) gets the
+/// kPanel sums of outer item i.
+template <class T, class Begin, class End, class Done>
+HWY_INLINE void Product(int64_t outer, int64_t b0, int64_t b1,
+                        const Begin& begin, const End& end,
+                        const Panel<T>& panel, int tile, const T* packed,
+                        int64_t width, const Done& done) {
+  const PanelTag<T> d;
+  const int64_t skip = tile * panel.step;
+  HWY_ALIGN T acc[kGroup * kRows * kPanel];
+  for (int64_t b = b0; b < b1; ++b) {
+    for (size_t c = 0; c < kPanel; c += hn::Lanes(d)) {
+      auto sum = panel.before
+                     ? hn::LoadU(d, panel.before + skip + b * kPanel + c)
+                     : hn::Zero(d);
+      if (panel.after)
+        sum = hn::Add(sum, hn::LoadU(d, panel.after + skip + b * kPanel + c));
+      for (int i = 0; i < kRows; ++i)
+        hn::Store(sum, d, acc + ((b - b0) * kRows + i) * kPanel + c);
+    }
+  }
+  const int64_t first = begin(b0), last = end(b1 - 1);
+  const int64_t depth =
+      width <= 2 * kDepth ? std::max<int64_t>(last - first, 1) : kDepth;
+  for (int64_t j = first; j < last; j += depth) {
+    for (int64_t b = b0; b < b1; ++b) {
+      const int64_t from = begin(b), lo = std::max(j, from),
+                    hi = std::min(j + depth, end(b));
+      if (lo < hi) {
+        Multiply(panel.rows + skip + lo * kPanel,
+                 packed + ((b - b0) * width + lo - from) * kRows, hi - lo,
+                 acc + (b - b0) * kRows * kPanel);
+      }
+    }
+  }
+  for (int64_t i = b0 * kRows; i < std::min(b1 * kRows, outer); ++i)
+    done(i, acc + (i - b0 * kRows) * kPanel);
+}
+
+/// before[b] = sum of the panel rows below begin(b), after[b] = those from
+/// end(b) on.
+template <class T, class Begin, class End>
+HWY_INLINE void Outside(int64_t n_blocks, int64_t n, const Begin& begin,
+                        const End& end, const T* panel, T* before, T* after) {
+  const PanelTag<T> d;
+  for (size_t c = 0; c < kPanel; c += hn::Lanes(d)) {
+    const auto add = [&](hn::Vec<PanelTag<T>> total, int64_t from, int64_t to) {
+      auto part = hn::Zero(
+          d);  // block by block: a shorter chain of roundings than one by one
+      for (int64_t j = from; j < to; ++j)
+        part = hn::Add(part, hn::Load(d, panel + j * kPanel + c));
+      return hn::Add(total, part);
+    };
+    auto sum = hn::Zero(d);
+    for (int64_t b = 0, j = 0; before && b < n_blocks; ++b) {
+      const int64_t to = begin(b);
+      if (to > j) sum = add(sum, j, to), j = to;
+      hn::StoreU(sum, d, before + b * kPanel + c);
+    }
+    sum = hn::Zero(d);
+    for (int64_t b = n_blocks - 1, j = n; after && b >= 0; --b) {
+      const int64_t from = end(b);
+      if (from < j) sum = add(sum, from, j), j = from;
+      hn::StoreU(sum, d, after + b * kPanel + c);
+    }
+  }
+}
+
+/// One block of the packed weights. row(i, a, b): sets [a, b), the inner items
+/// with a bias of outer item i, and returns where those of inner item x are:
+/// row(...)[x]. far_before and far_after: the weights on either side of it.
+template <class T, class Row>
+HWY_INLINE bool PackBlock(int64_t lo, int64_t hi, T far_before, T far_after,
+                          const Row& row, T* packed, int i) {
+  const hn::ScalableTag<T> d;
+  constexpr int64_t kChunk = 64;
+  HWY_ALIGN T buffer[kChunk];
+  const auto limit = hn::Set(d, Safe<T>::exponent);
+  int64_t a = lo, b = lo;
+  const T* w = row(&a, &b);
+  a = std::min(std::max(a, lo), hi), b = std::min(std::max(b, a), hi);
+  bool safe = true;
+  for (int64_t x = lo; x < a; ++x) packed[(x - lo) * kRows + i] = far_before;
+  for (int64_t x = b; x < hi; ++x) packed[(x - lo) * kRows + i] = far_after;
+  for (int64_t x = a; x < b; x += kChunk) {
+    const int64_t n = std::min(kChunk, b - x);
+    for (int64_t y = 0; y < kChunk; ++y) buffer[y] = y < n ? w[x + y] : T(0);
+    for (size_t y = 0; y < kChunk; y += hn::Lanes(d)) {
+      const auto wv = hn::Load(d, buffer + y);
+      safe = safe && hn::AllFalse(d, hn::Gt(hn::Abs(wv), limit));
+      hn::Store(ExpV(d, hn::Min(hn::Max(wv, hn::Neg(limit)), limit)), d,
+                buffer + y);
+    }
+    for (int64_t y = 0; y < n; ++y)
+      packed[(x + y - lo) * kRows + i] = buffer[y];
+  }
+  return safe;
+}
+
+template <class T>
+void PackWeights(const Band& band, int64_t b0, int64_t b1, const T* w,
+                 int64_t ld, int64_t t0, int64_t j0, int64_t width, T* packed,
+                 uint8_t* unsafe) {
+  const T far = band.window_only ? T(0) : T(1),
+          later = band.causal ? T(0) : far;
+  for (int64_t block = b0; block < b1; ++block, packed += width * kRows) {
+    const int64_t t_end = std::min((block + 1) * kRows, band.rows);
+    const int64_t lo = band.key_begin(block * kRows), hi = band.key_end(t_end);
+    for (int i = 0; i < kRows; ++i) {
+      const int64_t t = block * kRows + i;
+      const bool real = t < band.rows;
+      const auto row = [&](int64_t* a, int64_t* b) {
+        if (real) *a = band.key_begin(t), *b = band.key_end(t + 1);
+        return w + (t - t0) * ld - j0;
+      };
+      const bool safe = PackBlock(lo, hi, real ? far : T(0),
+                                  real ? later : T(0), row, packed, i);
+      if (unsafe && real) unsafe[t] = !safe;
+    }
+  }
+}
+
+template <class T>
+void PackWeightsTransposed(const Band& band, int64_t b0, int64_t b1, const T* w,
+                           int64_t ld, int64_t t0, int64_t j0, int64_t width,
+                           T* packed) {
+  const T far = band.window_only ? T(0) : T(1),
+          earlier = band.causal ? T(0) : far;
+  for (int64_t block = b0; block < b1; ++block, packed += width * kRows) {
+    const int64_t j_end = std::min((block + 1) * kRows, band.keys);
+    const int64_t lo = band.row_begin(block * kRows), hi = band.row_end(j_end);
+    for (int i = 0; i < kRows; ++i) {
+      const int64_t j = block * kRows + i;
+      const bool real = j < band.keys;
+      const auto row = [&](int64_t* a, int64_t* b) {
+        if (real) *a = band.row_begin(j), *b = band.row_end(j + 1);
+        return w + (j - j0) * ld - t0;
+      };
+      PackBlock(lo, hi, real ? earlier : T(0), real ? far : T(0), row, packed,
+                i);
+    }
+  }
+}
+
+/// sums[i, j] = sum over tiles and channels of rows_panel[t_i] .
+/// keys_panel[j_j], for 3 rows and 4 keys.
+template <class T>
+HWY_INLINE void Dots(const T* const* row, const T* const* key, int64_t tiles,
+                     int64_t row_step, int64_t key_step, T* sums) {
+  const TileTag<T> d;
+  auto s00 = hn::Zero(d), s01 = hn::Zero(d), s02 = hn::Zero(d),
+       s03 = hn::Zero(d);
+  auto s10 = hn::Zero(d), s11 = hn::Zero(d), s12 = hn::Zero(d),
+       s13 = hn::Zero(d);
+  auto s20 = hn::Zero(d), s21 = hn::Zero(d), s22 = hn::Zero(d),
+       s23 = hn::Zero(d);
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    const T *r0 = row[0] + tile * row_step, *r1 = row[1] + tile * row_step,
+            *r2 = row[2] + tile * row_step;
+    const T *k0 = key[0] + tile * key_step, *k1 = key[1] + tile * key_step;
+    const T *k2 = key[2] + tile * key_step, *k3 = key[3] + tile * key_step;
+    for (size_t c = 0; c < kPanel; c += hn::Lanes(d)) {
+      const auto a0 = hn::LoadU(d, r0 + c), a1 = hn::LoadU(d, r1 + c),
+                 a2 = hn::LoadU(d, r2 + c);
+      auto x = hn::LoadU(d, k0 + c);
+      s00 = hn::MulAdd(a0, x, s00), s10 = hn::MulAdd(a1, x, s10),
+      s20 = hn::MulAdd(a2, x, s20);
+      x = hn::LoadU(d, k1 + c);
+      s01 = hn::MulAdd(a0, x, s01), s11 = hn::MulAdd(a1, x, s11),
+      s21 = hn::MulAdd(a2, x, s21);
+      x = hn::LoadU(d, k2 + c);
+      s02 = hn::MulAdd(a0, x, s02), s12 = hn::MulAdd(a1, x, s12),
+      s22 = hn::MulAdd(a2, x, s22);
+      x = hn::LoadU(d, k3 + c);
+      s03 = hn::MulAdd(a0, x, s03), s13 = hn::MulAdd(a1, x, s13),
+      s23 = hn::MulAdd(a2, x, s23);
+    }
+  }
+  const auto total = [&](hn::Vec<TileTag<T>> s) {
+    return hn::GetLane(hn::SumOfLanes(d, s));
+  };
+  sums[0] = total(s00), sums[1] = total(s01), sums[2] = total(s02),
+  sums[3] = total(s03);
+  sums[4] = total(s10), sums[5] = total(s11), sums[6] = total(s12),
+  sums[7] = total(s13);
+  sums[8] = total(s20), sums[9] = total(s21), sums[10] = total(s22),
+  sums[11] = total(s23);
+}
+
+template <class T>
+void Outer(int64_t m, int64_t n, int64_t r, const T* a, const T* b, T* out,
+           int64_t ld) {
+  const int64_t whole = r / kPanel;
+  for (int64_t i = 0; i < m; i += 3) {
+    const T* row[3];
+    for (int x = 0; x < 3; ++x) row[x] = a + std::min(i + x, m - 1) * r;
+    for (int64_t j = 0; j < n; j += 4) {
+      const T* key[4];
+      for (int x = 0; x < 4; ++x) key[x] = b + std::min(j + x, n - 1) * r;
+      T sums[12];
+      Dots(row, key, whole, kPanel, kPanel, sums);
+      for (int64_t y = 0; y < 3 && i + y < m; ++y) {
+        for (int64_t x = 0; x < 4 && j + x < n; ++x) {
+          T sum = sums[y * 4 + x];
+          for (int64_t c = whole * kPanel; c < r; ++c)
+            sum += row[y][c] * key[x][c];
+          out[(i + y) * ld + j + x] = sum;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace kernels
+}  // namespace aft
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,166 @@
+// What the two passes of full and local share: how the work is cut, how pieces
+// of w are made and packed, and the rows that take the exact path.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "aft/kernels/exact.h"
+#include "aft/kernels/kernels.h"
+#include "aft/kernels/run-inl.h"
+#include "aft/kernels/run.h"
+
+namespace aft::kernels {
+
+inline constexpr int64_t kPackedSize =
+    1 << 18;  // numbers of packed w at a time: 1 MB
+              // in float, it stays in the cache
+inline constexpr int64_t kSub = 8 * kRows;  // rows of w that are made together
+
+/// A task is a strip: one batch row and a few tiles of its channels. Tiles are
+/// numbered through all batch rows, and own their panels and flags.
+template <class T>
+struct Layout {
+  Band band;
+  int64_t D, tiles, all_tiles, strip_tiles, strips, tasks;
+  bool before, after;
+
+  Layout(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias) {
+    const bool everything =
+        bias.window < 0 || bias.window >= std::max(p.Tq, p.Tk);
+    band = {p.Tq, p.Tk, everything ? -1 : bias.window, p.causal,
+            bias.window_only};
+    before = !everything && !bias.window_only;
+    after = before && !p.causal;
+    D = p.D;
+    tiles = (D + kTile - 1) / kTile;
+    all_tiles = p.B * tiles;
+    strip_tiles = kStrip / kTile;
+    const auto count = [&] { return (tiles + strip_tiles - 1) / strip_tiles; };
+    while (strip_tiles > 1 && p.B * count() < 2 * exec.threads)
+      strip_tiles /= 2;
+    strips = count();
+    tasks = p.B * strips;
+  }
+  int64_t batch(int64_t task) const { return task / strips; }
+  int64_t channel(int64_t task) const {
+    return task % strips * strip_tiles * kTile;
+  }
+  int64_t first_tile(int64_t task) const {
+    return batch(task) * tiles + task % strips * strip_tiles;
+  }
+  int64_t row_offset(int64_t task) const {
+    return batch(task) * band.rows * D + channel(task);
+  }
+  int64_t key_offset(int64_t task) const {
+    return batch(task) * band.keys * D + channel(task);
+  }
+  Strip<T> strip(const Problem<T>& p, int64_t task) const {
+    return {p.q ? p.q + row_offset(task) : nullptr,
+            p.k + key_offset(task),
+            p.v + key_offset(task),
+            D,
+            std::min(strip_tiles * kTile, D - channel(task)),
+            p.padded ? p.padded + batch(task) * band.keys : nullptr};
+  }
+  /// The most inner items that a block of kRows outer items looks at.
+  int64_t width(int64_t inner) const {
+    if (band.window < 0) return std::max<int64_t>(inner, 1);
+    return std::max<int64_t>(
+        std::min(inner,
+                 (band.causal ? band.window : 2 * band.window - 1) + kRows - 1),
+        1);
+  }
+};
+
+/// The exact path for one channel of a strip.
+template <class T>
+ExactChannel<T> exact_channel(const Band& band, const Strip<T>& s, int64_t c,
+                              LogSum* scratch) {
+  return {band, s.k + c, s.stride, s.v + c, s.stride, s.padded, scratch};
+}
+
+/// Calls f(t, w) with the biases of each flagged row of [t0, t1), w(j) for the
+/// keys of its window.
+template <class T, class F>
+void for_exact_rows(const Exec& exec, const Band& band, const BandBias<T>& bias,
+                    const uint8_t* flags, int64_t t0, int64_t t1, const F& f) {
+  Buffer<T> buffer;
+  for (int64_t s = t0; s < t1; s += kSub) {
+    const int64_t e = std::min(s + kSub, t1);
+    if (std::find(flags + s, flags + e, 1) == flags + e) continue;
+    const int64_t lo = band.key_begin(s), hi = std::max(lo, band.key_end(e)),
+                  ld = hi - lo;
+    buffer.grow(exec, std::max<int64_t>(ld * kSub, 1));
+    if (ld > 0) bias.rows(s, e, lo, hi, buffer.get(), ld);
+    for (int64_t t = s; t < e; ++t) {
+      if (!flags[t]) continue;
+      const T* row = buffer.get() + (t - s) * ld - lo;
+      f(t, [row](int64_t j) { return static_cast<double>(row[j]); });
+    }
+  }
+}
+
+/// Makes and packs w for blocks [b0, b1) of rows, kSub rows at a time.
+template <class T>
+void pack(const Exec& exec, const Band& band, const BandBias<T>& bias,
+          int64_t b0, int64_t b1, int64_t width, T* packed, uint8_t* unsafe) {
+  exec.parallel(
+      (b1 - b0 + kSub / kRows - 1) / (kSub / kRows),
+      [&](int64_t begin, int64_t end) {
+        Buffer<T> raw;
+        for (int64_t b = b0 + begin * (kSub / kRows);
+             b < std::min(b0 + end * (kSub / kRows), b1); b += kSub / kRows) {
+          const int64_t e = std::min(b + kSub / kRows, b1), t0 = b * kRows,
+                        t1 = std::min(e * kRows, band.rows);
+          const int64_t lo = band.key_begin(t0),
+                        hi = std::max(lo, band.key_end(t1)), ld = hi - lo;
+          raw.grow(exec, std::max<int64_t>(ld * kSub, 1));
+          if (ld > 0) bias.rows(t0, t1, lo, hi, raw.get(), ld);
+          band_kernels<T>().pack_weights(
+              band, b, e, raw.get(), ld, t0, lo, width,
+              packed + (b - b0) * width * kRows, unsafe);
+        }
+      });
+}
+
+template <class T>
+void pack_transposed(const Exec& exec, const Band& band,
+                     const BandBias<T>& bias, int64_t b0, int64_t b1,
+                     int64_t width, T* packed) {
+  exec.parallel(
+      (b1 - b0 + kSub / kRows - 1) / (kSub / kRows),
+      [&](int64_t begin, int64_t end) {
+        Buffer<T> raw;
+        for (int64_t b = b0 + begin * (kSub / kRows);
+             b < std::min(b0 + end * (kSub / kRows), b1); b += kSub / kRows) {
+          const int64_t e = std::min(b + kSub / kRows, b1), j0 = b * kRows,
+                        j1 = std::min(e * kRows, band.keys);
+          const int64_t lo = band.row_begin(j0),
+                        hi = std::max(lo, band.row_end(j1)), ld = hi - lo;
+          raw.grow(exec, std::max<int64_t>(ld * kSub, 1));
+          if (ld > 0) bias.keys(lo, hi, j0, j1, raw.get(), ld);
+          band_kernels<T>().pack_weights_transposed(
+              band, b, e, raw.get(), ld, lo, j0, width,
+              packed + (b - b0) * width * kRows);
+        }
+      });
+}
+
+inline int64_t chunk_blocks(int64_t width, int64_t n_blocks) {
+  const int64_t sub = kSub / kRows,
+                n = std::max<int64_t>(kPackedSize / (width * kRows) / sub * sub,
+                                      sub);
+  return std::min(n, std::max<int64_t>(n_blocks, 1));
+}
+
+/// flags[t] = row t needs the exact path; true if any does.
+inline bool set_flags(int64_t rows, const uint8_t* unsafe, int64_t safe_rows,
+                      uint8_t* flags) {
+  bool any = false;
+  for (int64_t t = 0; t < rows; ++t)
+    any |= flags[t] = (unsafe[t] || t >= safe_rows);
+  return any;
+}
+
+}  // namespace aft::kernels

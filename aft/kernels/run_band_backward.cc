@@ -1,0 +1,297 @@
+// AFT-full and AFT-local backward: dk and dv are the forward product with W
+// transposed over the panel of rows, dw a product of the two panels.
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "aft/kernels/kernels.h"
+#include "aft/kernels/run.h"
+#include "aft/kernels/run_band-inl.h"
+
+namespace aft::kernels {
+
+namespace {
+
+/// The backward pass, phase by phase.
+template <class T>
+class Backward {
+ public:
+  Backward(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
+           const T* dy, const Saved<T>& saved, const Gradients<T>& grad)
+      : exec_(exec),
+        p_(p),
+        bias_(bias),
+        dy_(dy),
+        saved_(saved),
+        grad_(grad),
+        l_(exec, p, bias),
+        band_(l_.band),
+        row_panel_(band_.rows * kPanel),
+        key_panel_(band_.keys * kPanel),
+        side_(blocks(band_.keys) * kPanel),
+        row_step_(row_panel_ + side_ * (l_.before + l_.after)),
+        flags_(exec, l_.all_tiles * band_.rows),
+        shares_(l_.all_tiles) {}
+
+  void run() {
+    if (narrow()) {
+      strips();
+    } else {
+      keys_.grow(exec_, l_.all_tiles * key_panel_);
+      rows_.grow(exec_, l_.all_tiles * row_step_);
+      exec_.parallel(l_.tasks, [&](int64_t begin, int64_t end) {
+        for (int64_t task = begin; task < end; ++task) {
+          pack_panels(task, keys_panel(l_.first_tile(task)),
+                      rows_panel(l_.first_tile(task)));
+        }
+      });
+      keys();
+    }
+    exec_.parallel(l_.tasks, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) exact(task);
+    });
+    if (bias_.take) biases();
+  }
+
+ private:
+  uint8_t* flags(int64_t tile) const {
+    return flags_.get() + tile * band_.rows;
+  }
+  Panel<T> keys_panel(int64_t tile) const {
+    return {keys_.get() + tile * key_panel_, nullptr, nullptr, key_panel_};
+  }
+  Panel<T> rows_panel(int64_t tile) const {
+    return rows_panel(rows_.get() + tile * row_step_);
+  }
+  /// Seen from a key: rows after its window exist where keys before a row's
+  /// window do, and the other way round.
+  Panel<T> rows_panel(T* rows) const {
+    return {rows, l_.after ? rows + row_panel_ + side_ : nullptr,
+            l_.before ? rows + row_panel_ : nullptr, row_step_};
+  }
+
+  /// dw of rows [s * kSub, (s + 1) * kSub) is a piece of kSub times this many
+  /// numbers.
+  int64_t piece() const { return kSub * (l_.width(band_.keys) + kSub); }
+  int64_t subs() const { return (band_.rows + kSub - 1) / kSub; }
+  /// f(t0, t1, j0, j1) of piece s, if it has a key.
+  template <class F>
+  void with_piece(int64_t s, const F& f) const {
+    const int64_t t0 = s * kSub, t1 = std::min(t0 + kSub, band_.rows);
+    const int64_t j0 = band_.key_begin(t0), j1 = band_.key_end(t1);
+    if (j0 < j1) f(t0, t1, j0, j1);
+  }
+
+  /// Whether all weights, and for each thread all of dw, fit the cache: then
+  /// panels need not outlive their strip.
+  bool narrow() const {
+    const int64_t n_blocks = blocks(band_.keys);
+    return chunk_blocks(l_.width(band_.rows), n_blocks) >= n_blocks &&
+           subs() * piece() <= kPackedSize;
+  }
+
+  /// The narrow case: each strip from its panels to its gradients, and its
+  /// share of dw to the thread's sum.
+  void strips() {
+    const int64_t n_blocks = blocks(band_.keys), width = l_.width(band_.rows),
+                  dw_size = subs() * piece();
+    Buffer<T> packed(exec_, n_blocks * width * kRows);
+    pack_transposed(exec_, band_, bias_, 0, n_blocks, width, packed.get());
+    std::map<int64_t, Buffer<T>> sums;  // by the first task of the thread, so
+                                        // that their order is always the same
+    std::mutex mutex;
+    exec_.parallel(l_.tasks, [&](int64_t begin, int64_t end) {
+      Buffer<T> keys(exec_, l_.strip_tiles * key_panel_),
+          rows(exec_, l_.strip_tiles * row_step_);
+      Buffer<T> dw(exec_, bias_.take ? dw_size : 0);
+      if (bias_.take) std::fill_n(dw.get(), dw_size, T(0));
+      const Panel<T> key_panel{keys.get(), nullptr, nullptr, key_panel_},
+          row_panel = rows_panel(rows.get());
+      for (int64_t task = begin; task < end; ++task) {
+        const Strip<T> strip = l_.strip(p_, task);
+        const int64_t at = l_.key_offset(task);
+        pack_panels(task, key_panel, row_panel);
+        band_kernels<T>().backward(band_, 0, n_blocks, strip, key_panel,
+                                   row_panel, packed.get(), width,
+                                   grad_.dk + at, grad_.dv + at);
+        for (int64_t s = 0; bias_.take && s < subs(); ++s) {
+          with_piece(s, [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1) {
+            band_kernels<T>().dw(band_, t0, t1, j0, j1, strip.tiles(),
+                                 keys.get(), key_panel_, rows.get(), row_step_,
+                                 dw.get() + s * piece(), j1 - j0);
+          });
+        }
+      }
+      const std::lock_guard<std::mutex> lock(mutex);
+      sums[begin] = std::move(dw);
+    });
+    if (!bias_.take) return;
+    for (auto& part : sums) {
+      if (!dw_.get()) {
+        dw_ = std::move(part.second);
+        continue;
+      }
+      for (int64_t i = 0; i < dw_size; ++i)
+        dw_.get()[i] += part.second.get()[i];
+    }
+  }
+
+  /// Both panels of a task, dq, and which rows need the exact path.
+  void pack_panels(int64_t task, const Panel<T>& keys, const Panel<T>& rows) {
+    const Strip<T> strip = l_.strip(p_, task);
+    const int64_t first = l_.first_tile(task), at = l_.row_offset(task);
+    int64_t safe[kStrip / kTile];
+    band_kernels<T>().pack_keys(band_, strip, keys, safe);
+    for (int i = 0; i < strip.tiles(); ++i)
+      set_flags(band_.rows, saved_.unsafe, safe[i], flags(first + i));
+    const BandGrad<T> g{dy_ + at, saved_.r + at, saved_.den + at,
+                        grad_.dq ? grad_.dq + at : nullptr, flags(first)};
+    band_kernels<T>().pack_rows(band_, strip, g, rows);
+  }
+
+  /// dk and dv of the fast rows.
+  void keys() {
+    const int64_t n_blocks = blocks(band_.keys), width = l_.width(band_.rows),
+                  chunk = chunk_blocks(width, n_blocks);
+    Buffer<T> packed(exec_, chunk * width * kRows);
+    for (int64_t b0 = 0; b0 < n_blocks; b0 += chunk) {
+      const int64_t b1 = std::min(b0 + chunk, n_blocks);
+      pack_transposed(exec_, band_, bias_, b0, b1, width, packed.get());
+      exec_.parallel(l_.tasks, [&](int64_t begin, int64_t end) {
+        for (int64_t task = begin; task < end; ++task) {
+          const int64_t at = l_.key_offset(task), first = l_.first_tile(task);
+          band_kernels<T>().backward(band_, b0, b1, l_.strip(p_, task),
+                                     keys_panel(first), rows_panel(first),
+                                     packed.get(), width, grad_.dk + at,
+                                     grad_.dv + at);
+        }
+      });
+    }
+  }
+
+  /// Adds what the exact rows of a task give to dk and dv, and writes their dq.
+  void exact(int64_t task) {
+    const Strip<T> strip = l_.strip(p_, task);
+    const int64_t at = l_.row_offset(task), key_at = l_.key_offset(task);
+    std::vector<LogSum> scratch;
+    for (int64_t c = 0; c < strip.channels; ++c) {
+      const int64_t tile = l_.first_tile(task) + c / kTile;
+      const uint8_t* f = flags(tile);
+      if (std::find(f, f + band_.rows, 1) == f + band_.rows) continue;
+      if (shares_[tile].empty())
+        shares_[tile].assign(kTile * band_.rows, ExactShare{0, 0, 0});
+      scratch.resize(exact_scratch(band_.keys));
+      const auto channel = exact_channel(band_, strip, c, scratch.data());
+      ExactShare* shares = shares_[tile].data() + c % kTile * band_.rows;
+      T *dk = grad_.dk + key_at + c, *dv = grad_.dv + key_at + c;
+      for_exact_rows(
+          exec_, band_, bias_, f, 0, band_.rows, [&](int64_t t, const auto& w) {
+            const ExactRow row = channel.forward(t, w);
+            const int64_t i = t * l_.D + c;
+            const double g = dy_[at + i],
+                         gate = strip.q ? sigmoid(strip.q[i]) : 1;
+            if (strip.q)
+              grad_.dq[at + i] = static_cast<T>(
+                  g * gate * sigmoid(-static_cast<double>(strip.q[i])) * row.r);
+            if (!row.any) return;
+            shares[t] = {g * gate, row.lse, row.r};
+            channel.backward_window(t, shares[t], w, dk, dv);
+          });
+      channel.backward_outside(shares, dk, dv);
+    }
+  }
+
+  /// dw in pieces of kSub rows: several at once, handed over in order.
+  void biases() {
+    const bool summed = dw_.get();  // by strips()
+    const int64_t batch =
+        summed
+            ? subs()
+            : std::min(subs(), std::max<int64_t>(exec_.threads,
+                                                 (int64_t{1} << 20) / piece()));
+    if (!summed) dw_.grow(exec_, batch * piece());
+    for (int64_t s0 = 0; s0 < subs(); s0 += batch) {
+      const int64_t s1 = std::min(s0 + batch, subs());
+      exec_.parallel(s1 - s0, [&](int64_t begin, int64_t end) {
+        Buffer<T> w(exec_, piece());
+        for (int64_t s = s0 + begin; s < s0 + end; ++s) {
+          with_piece(s, [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1) {
+            T* dw = dw_.get() + (s - s0) * piece();
+            const int64_t ld = j1 - j0;
+            if (!summed) {
+              std::fill_n(dw, piece(), T(0));
+              band_kernels<T>().dw(band_, t0, t1, j0, j1, l_.all_tiles,
+                                   keys_.get(), key_panel_, rows_.get(),
+                                   row_step_, dw, ld);
+            }
+            bias_.rows(t0, t1, j0, j1, w.get(), ld);
+            band_kernels<T>().scale_dw(band_, t0, t1, j0, j1, w.get(), dw, ld);
+            exact_biases(t0, t1, j0, w.get(), dw, ld);
+          });
+        }
+      });
+      for (int64_t s = s0; s < s1; ++s) {
+        with_piece(s, [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1) {
+          bias_.take(t0, t1, j0, j1, dw_.get() + (s - s0) * piece(), j1 - j0);
+        });
+      }
+    }
+  }
+
+  void exact_biases(int64_t t0, int64_t t1, int64_t j0, const T* w, T* dw,
+                    int64_t ld) {
+    for (int64_t tile = 0; tile < l_.all_tiles; ++tile) {
+      if (shares_[tile].empty()) continue;
+      const int64_t batch = tile / l_.tiles, c0 = tile % l_.tiles * kTile,
+                    at = batch * band_.keys * l_.D;
+      const uint8_t* padded =
+          p_.padded ? p_.padded + batch * band_.keys : nullptr;
+      for (int64_t t = t0; t < t1; ++t) {
+        for (int64_t c = c0; c < std::min<int64_t>(c0 + kTile, l_.D); ++c) {
+          const ExactShare s = shares_[tile][(c - c0) * band_.rows + t];
+          for (int64_t j = band_.key_begin(t);
+               s.a != 0 && j < band_.key_end(t + 1); ++j) {
+            if (padded && padded[j]) continue;
+            const int64_t i = (t - t0) * ld + j - j0, x = at + j * l_.D + c;
+            const double p =
+                std::exp(static_cast<double>(p_.k[x]) + w[i] - s.lse);
+            dw[i] += static_cast<T>(s.a * p * (p_.v[x] - s.r));
+          }
+        }
+      }
+    }
+  }
+
+  const Exec& exec_;
+  const Problem<T>& p_;
+  const BandBias<T>& bias_;
+  const T* dy_;
+  const Saved<T>& saved_;
+  const Gradients<T>& grad_;
+  const Layout<T> l_;
+  const Band& band_;
+  const int64_t row_panel_, key_panel_, side_, row_step_;
+  Buffer<T> keys_, rows_;  // panels of all tiles
+  Buffer<T> dw_;           // pieces of dw
+  Buffer<uint8_t> flags_;
+  std::vector<std::vector<ExactShare>>
+      shares_;  // of tiles with exact rows: [kTile, rows]
+};
+
+}  // namespace
+
+template <class T>
+void run_band_backward(const Exec& exec, const Problem<T>& p,
+                       const BandBias<T>& bias, const T* dy,
+                       const Saved<T>& saved, const Gradients<T>& grad) {
+  Backward<T>(exec, p, bias, dy, saved, grad).run();
+}
+
+template void run_band_backward(const Exec&, const Problem<float>&,
+                                const BandBias<float>&, const float*,
+                                const Saved<float>&, const Gradients<float>&);
+template void run_band_backward(const Exec&, const Problem<double>&,
+                                const BandBias<double>&, const double*,
+                                const Saved<double>&, const Gradients<double>&);
+
+}  // namespace aft::kernels
