@@ -1,0 +1,248 @@
+// The operators as a whole: sequences that need several chunks of w and several
+// depths of a sum, any way of splitting the work, the same bits every time.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cases.h"
+#include "tests/kernels/operators.h"
+
+namespace aft::kernels {
+namespace {
+
+// Chunks of w hold 2^18 numbers: 192 rows of 1300 keys.
+TEST(Run, FullInChunks) {
+  for (bool causal : {false, true}) {
+    for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1300, 1300},
+                          {700, 700},
+                          {900, 513},
+                          {517, 800}}) {
+      SCOPED_TRACE(::testing::Message()
+                   << "causal " << causal << ", " << Tq << " x " << Tk);
+      const Data data({1, Tq, Tk, 3, 3}, {"", causal, true, true}, 1);
+      check(full(Random(2).normals(Tq * Tk)), data, {1e-5, 1e-12});
+    }
+  }
+}
+
+TEST(Run, LocalInChunks) {
+  for (bool causal : {false, true}) {
+    for (int64_t window : {40, 300, 600}) {
+      for (bool only : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << "causal " << causal << ", window "
+                                          << window << ", only " << only);
+        const Data data({1, 1000, 1000, 2, 2}, {"", causal, true, true}, 3);
+        check(local(Random(4).normals(1000 * 1000), window, only), data,
+              {1e-5, 1e-12});
+      }
+    }
+  }
+}
+
+// Several tiles and strips, so that panels of one chunk serve the next.
+TEST(Run, ChunksOfManyChannels) {
+  for (bool causal : {false, true}) {
+    const Data data({2, 650, 650, 11, 11}, {"", causal, false, true}, 5);
+    const Numbers w = Random(6).normals(650 * 650);
+    check(full(w), data, {1e-5, 1e-12});
+    check(local(w, 270), data, {1e-5, 1e-12});
+  }
+  const Data wide({1, 520, 520, 75, 75}, {"", true, false, false}, 7);
+  check(full(Random(8).normals(520 * 520)), wide, {1e-5, 1e-12});
+}
+
+// Spikes that send rows of some chunks, not of others, through the exact path.
+TEST(Run, HostileChunks) {
+  for (bool causal : {false, true}) {
+    Data data({1, 700, 700, 3, 3}, {"", causal, false, true}, 9);
+    data.k[650 * 3 + 1] = 120, data.k[20 * 3 + 2] = -1e4;
+    Numbers w = Random(10).normals(700 * 700);
+    w[400 * 700 + 390] = 1e3, w[5 * 700 + 4] = -1e3;
+    check(full(w), data, {1e-5, 1e-12});
+    check(local(w, 280), data, {1e-5, 1e-12});
+    check(local(w, 280, true), data, {1e-5, 1e-12});
+  }
+}
+
+struct Named {
+  const char* name;
+  Operator op;
+  Data data;
+};
+
+/// Each operator, gentle and hostile, of a size that gives threads something.
+std::vector<Named> problems() {
+  std::vector<Named> all;
+  for (bool hostile : {false, true}) {
+    for (bool causal : {false, true}) {
+      const int64_t T = 66, D = hostile ? 18 : 70, H = D / 2;
+      Data data({2, T, T, D, D}, {"", causal, true, true}, 11);
+      Data heads({2, T, T, D, H}, {"", causal, true, true}, 12);
+      Random random(13);
+      Numbers w = random.normals(T * T), taps = random.normals(H * 15);
+      if (hostile) {
+        data.k = testing::hostile_keys(random, 2 * T * D);
+        heads.k = testing::hostile_keys(random, 2 * T * H);
+        w = testing::hostile_biases(random, T * T);
+        taps = testing::hostile_biases(random, H * 15);
+      }
+      all.push_back({"simple", simple(), data});
+      all.push_back({"full", full(w), data});
+      all.push_back({"local", local(w, 9), data});
+      all.push_back({"local only", local(w, 9, true), data});
+      all.push_back({"conv", conv(taps, {T}, {15}), heads});
+      if (causal) continue;
+      all.push_back({"conv 2d", conv(taps, {6, 11}, {5, 3}, true), heads});
+    }
+  }
+  return all;
+}
+
+TEST(Run, SameBitsEveryTime) {
+  for_each_target([] {
+    for (const Named& p : problems()) {
+      SCOPED_TRACE(p.name);
+      const Result first = run<float>(p.op, p.data);
+      expect_identical(run<float>(p.op, p.data), first);
+      // Fresh memory holds anything: zeros, NaN, what was there before.
+      expect_identical(run<float>(p.op, p.data, Exec::serial()), first);
+      Exec zeros = poisoned();
+      zeros.allocate = [](size_t bytes) {
+        auto memory = poisoned().allocate(bytes);
+        std::memset(memory.get(), 0, bytes);
+        return memory;
+      };
+      expect_identical(run<float>(p.op, p.data, zeros), first);
+      expect_identical(run<double>(p.op, p.data, zeros),
+                       run<double>(p.op, p.data));
+    }
+  });
+}
+
+/// Pieces of one item, the last first: no piece may rest on another.
+Exec backwards(int threads) {
+  Exec exec = poisoned();
+  exec.threads = threads;
+  exec.parallel = [](int64_t n,
+                     const std::function<void(int64_t, int64_t)>& f) {
+    for (int64_t i = n - 1; i >= 0; --i) f(i, i + 1);
+  };
+  return exec;
+}
+
+/// Real threads, pieces of equal size.
+Exec threaded(int threads) {
+  Exec exec = poisoned();
+  exec.threads = threads;
+  exec.parallel = [=](int64_t n,
+                      const std::function<void(int64_t, int64_t)>& f) {
+    std::vector<std::thread> pool;
+    for (int i = 0; i < threads; ++i) {
+      const int64_t begin = n * i / threads, end = n * (i + 1) / threads;
+      if (begin < end) pool.emplace_back([=, &f] { f(begin, end); });
+    }
+    for (std::thread& thread : pool) thread.join();
+  };
+  return exec;
+}
+
+// The order in which gradients of w are added up may depend on the split.
+TEST(Run, AnySplitOfTheWorkGivesTheSameOutputs) {
+  for (const Named& p : problems()) {
+    SCOPED_TRACE(p.name);
+    const Result serial = run<float>(p.op, p.data);
+    const Result want = expected(p.op, p.data);
+    for (int threads : {1, 2, 3, 16}) {
+      SCOPED_TRACE(threads);
+      const Result split = run<float>(p.op, p.data, backwards(threads));
+      EXPECT_EQ(first_difference(split.y, serial.y), -1);
+      expect_close(split, want, 4e-6);
+    }
+  }
+}
+
+TEST(Run, SameBitsEveryTimeOnThreads) {
+  for (const Named& p : problems()) {
+    SCOPED_TRACE(p.name);
+    const Result serial = run<float>(p.op, p.data);
+    for (int threads : {2, 3}) {
+      SCOPED_TRACE(threads);
+      const Result first = run<float>(p.op, p.data, threaded(threads));
+      EXPECT_EQ(first_difference(first.y, serial.y), -1);
+      for (int again = 0; again < 3; ++again) {
+        expect_identical(run<float>(p.op, p.data, threaded(threads)), first);
+      }
+    }
+  }
+}
+
+// Forward does not need anyone to save what it leaves, nor dw to be wanted.
+TEST(Run, NothingSaved) {
+  for (const Named& p : problems()) {
+    SCOPED_TRACE(p.name);
+    const oracle::Shape& s = p.data.shape;
+    const auto q = as<float>(p.data.q), k = as<float>(p.data.k),
+               v = as<float>(p.data.v), dy = as<float>(p.data.dy),
+               w = as<float>(p.op.w);
+    auto y = nans<float>(dy.size()), r = y, den = nans<float>(s.B * s.Tq * s.H),
+         dq = nans<float>(q.size()), dk = nans<float>(k.size()),
+         dv = nans<float>(v.size());
+    std::vector<uint8_t> unsafe(s.Tq);
+    const Problem<float> problem{
+        s.B,      s.Tq,     s.Tk,     s.D,      s.H,
+        s.causal, q.data(), k.data(), v.data(), p.data.padded.data()};
+    const Gradients<float> g{dq.data(), dk.data(), dv.data()};
+    const Result want = run<float>(p.op, p.data);
+    const Exec exec = poisoned();
+    if (p.op.kind == Operator::kBand) {
+      BandBias<float> bias = band_bias<float>(p.op, s, nullptr);
+      bias.take = nullptr;
+      run_band(exec, problem, bias, y.data(), {nullptr, nullptr, nullptr});
+      EXPECT_LE(testing::relative_error(y, want.y), 1e-6);
+      const Saved<float> saved{r.data(), den.data(), unsafe.data()};
+      run_band(exec, problem, bias, y.data(), saved);
+      run_band_backward(exec, problem, bias, dy.data(), saved, g);
+    } else if (p.op.kind == Operator::kConv) {
+      const ConvBias<float> bias = conv_bias<float>(p.op, w.data(), nullptr);
+      run_conv(exec, problem, bias, y.data(), {nullptr, nullptr, nullptr});
+      EXPECT_LE(testing::relative_error(y, want.y), 1e-6);
+      const Saved<float> saved{r.data(), den.data(), nullptr};
+      run_conv(exec, problem, bias, y.data(), saved);
+      run_conv_backward(exec, problem, bias, dy.data(), saved, g);
+    } else {
+      continue;
+    }
+    EXPECT_EQ(first_difference(Numbers(dq.begin(), dq.end()), want.dq), -1);
+    EXPECT_EQ(first_difference(Numbers(dk.begin(), dk.end()), want.dk), -1);
+    EXPECT_EQ(first_difference(Numbers(dv.begin(), dv.end()), want.dv), -1);
+  }
+}
+
+// No batch, no queries, no keys: nothing is written that is not there.
+TEST(Run, Nothing) {
+  for_each_target([] {
+    for (const oracle::Shape& s :
+         {oracle::Shape{0, 5, 5, 9, 9}, oracle::Shape{2, 0, 5, 9, 9},
+          oracle::Shape{2, 5, 0, 9, 9}, oracle::Shape{2, 0, 0, 9, 9}}) {
+      for (bool causal : {false, true}) {
+        const Data data(s, {"", causal, false, true}, 14);
+        const Numbers w(s.Tq * s.Tk, 0.5);
+        for (const Operator& op :
+             {simple(), full(w), local(w, 2), local(w, 2, true)}) {
+          const Result out = run<float>(op, data);
+          for (double y : out.y) EXPECT_EQ(y, 0.0);
+          for (double x : out.dq) EXPECT_EQ(x, 0.0);
+          for (double x : out.dk) EXPECT_EQ(x, 0.0);
+          for (double x : out.dv) EXPECT_EQ(x, 0.0);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace aft::kernels
