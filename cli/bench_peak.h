@@ -1,0 +1,18 @@
+// Memory: by how much one call raises the peak of the process. Measured in a
+// fresh process of this program (`aft peak-of`), because here freed memory
+// stays and would hide it, and because a peak cannot be lowered everywhere.
+#pragma once
+
+#include <optional>
+
+#include "cli/bench_cases.h"
+
+namespace aft::cli {
+
+/// Bytes by which one `pass` of `side` ("aft", or a rival) raises the peak of
+/// resident memory above what its inputs take: results, gradients and scratch.
+/// Nothing where it cannot be measured (no /proc, no memory).
+std::optional<double> peak_bytes(const Case& c, const std::string& side,
+                                 Pass pass);
+
+}  // namespace aft::cli

@@ -1,0 +1,27 @@
+// The subcommands of the program: one function each, which adds its options to
+// the command line and runs as its callback. Exceptions end in main.cc.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <stdexcept>
+#include <string>
+
+namespace aft::cli {
+
+/// A wrong call, for what the parser cannot see: exit code 2. Every other
+/// exception is a failure: exit code 1.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// `--threads N`, in force before the callback of `command` does its work; 0:
+/// as main.cc chose at the start.
+void add_threads(CLI::App& command, int& threads);
+void set_threads(int threads);
+
+void add_bench_ops(CLI::App& bench);
+void add_demo(CLI::App& app);
+/// Hidden: one measurement of memory in a process of its own (bench_peak.h).
+void add_peak(CLI::App& app);
+
+}  // namespace aft::cli

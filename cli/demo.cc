@@ -1,0 +1,181 @@
+// `aft demo`: the four operators in a few seconds. Each is checked against the
+// paper's equations in double loops (aft/kernels/reference.h), then run beside
+// attention on a longer sequence.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <memory>
+
+#include "aft/kernels/reference.h"
+#include "cli/bench_cases.h"
+#include "cli/bench_peak.h"
+#include "cli/bench_rivals.h"
+#include "cli/bench_time.h"
+#include "cli/commands.h"
+#include "cli/table.h"
+
+namespace aft::cli {
+namespace {
+
+using Numbers = std::vector<double>;
+
+Numbers numbers(const at::Tensor& x) {
+  const at::Tensor d = x.to(at::kDouble).contiguous();
+  return {d.data_ptr<double>(), d.data_ptr<double>() + d.numel()};
+}
+
+/// The largest difference as a part of the largest value.
+double error(const at::Tensor& got, const Numbers& expected) {
+  const Numbers x = numbers(got);
+  double difference = 0, scale = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    difference = std::max(difference, std::abs(x[i] - expected[i]));
+    scale = std::max(scale, std::abs(expected[i]));
+  }
+  return difference / scale;
+}
+
+struct Errors {
+  double y, gradients;
+};
+
+/// y and the gradients of q, k, v and the biases against the oracle.
+Errors errors(const Case& c) {
+  const Data data = make_data(c);
+  const std::vector<at::Tensor> got =
+      aft_side(c, data).run(Pass::kForwardBackward);
+
+  const Numbers q = numbers(data.q), k = numbers(data.k), v = numbers(data.v);
+  std::vector<Numbers> bias;
+  for (const at::Tensor& x : data.bias) bias.push_back(numbers(x));
+  const reference::Shape shape{c.B, c.T, c.T, c.D, c.H, c.causal};
+  const reference::Inputs in{q.data(), k.data(), v.data(), nullptr};
+  reference::Bias w = reference::simple_bias();
+  reference::BiasGradient take;
+  Numbers dense, dw;
+  if (c.variant == "conv") {
+    const reference::Grid grid{
+        c.grid, std::vector<int64_t>(c.grid.size(), c.window), c.causal};
+    dw.resize(bias[0].size());
+    w = reference::conv_bias(bias[0].data(), grid);
+    take = reference::conv_gradient(dw.data(), grid);
+  } else if (c.variant != "simple") {
+    dense =
+        reference::factorised(bias[0].data(), bias[1].data(), c.T, c.T, c.rank);
+    dw.resize(dense.size());
+    const int64_t window = c.variant == "full" ? c.T : c.window;
+    w = reference::local_bias(dense.data(), c.T, window, false);
+    take = reference::local_gradient(dw.data(), c.T, window);
+  }
+  Numbers y(q.size()), dq(q.size()), dk(k.size()), dv(v.size());
+  reference::forward(shape, in, w, y.data());
+  reference::backward(shape, in, w, numbers(data.dy).data(),
+                      {dq.data(), dk.data(), dv.data(), take});
+  std::vector<Numbers> expected = {dq, dk, dv};
+  if (c.variant == "conv") {
+    expected.push_back(dw);
+  } else if (c.variant != "simple") {
+    Numbers du(bias[0].size()), dv_pos(bias[1].size());
+    reference::factorised_backward(dw.data(), bias[0].data(), bias[1].data(),
+                                   c.T, c.T, c.rank, du.data(), dv_pos.data());
+    expected.push_back(du);
+    expected.push_back(dv_pos);
+  }
+  Errors e{error(got[0], y), 0};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    e.gradients = std::max(e.gradients, error(got[i + 1], expected[i]));
+  }
+  return e;
+}
+
+std::string scientific(double x) {
+  char text[32];
+  snprintf(text, sizeof(text), "%.1e", x);
+  return text;
+}
+
+void demo() {
+  struct Item {
+    Case small, large;
+  };
+  const std::vector<Item> items = {
+      {simple_case(2, 128, 32), simple_case(1, 2048, 256)},
+      {local_case(2, 128, 32, 16, 8), local_case(1, 2048, 256, 32, 64)},
+      {full_case(2, 128, 32, 8, true), full_case(1, 2048, 256, 64, true)},
+      {conv2d_case(2, 12, 32, 8, 5), conv2d_case(1, 45, 256, 8, 11)},
+  };
+  std::vector<std::vector<std::string>> exact, cost;
+  {
+    Progress progress(2 * items.size());
+    for (const Item& item : items) {
+      progress.next(item.small.name() + " against the oracle");
+      const Errors e = errors(item.small);
+      exact.push_back({item.small.variant, item.small.name(), scientific(e.y),
+                       scientific(e.gradients)});
+    }
+    for (const Item& item : items) {
+      const Case& c = item.large;
+      progress.next(c.name() + " beside attention");
+      const Data data = make_data(c);
+      const Side ours = aft_side(c, data);
+      const Side attention = attention_side(c, data);
+      Repeat repeat;
+      repeat.fixed = 3;
+      const Pass both = Pass::kForwardBackward;
+      const std::vector<double> ms = interleave(
+          {[&] { ours.run(both); }, [&] { attention.run(both); }}, repeat);
+      const auto mine = peak_bytes(c, "aft", both);
+      const auto theirs = peak_bytes(c, "attention", both);
+      const auto mb = [](const std::optional<double>& bytes) {
+        return bytes ? number(*bytes / 1e6) : "-";
+      };
+      cost.push_back({c.variant, c.name(), number(ms[0]), number(ms[1]),
+                      number(ms[1] / ms[0]) + "x", mb(mine), mb(theirs)});
+    }
+  }
+  std::cout
+      << "The four operators of the Attention Free Transformer,\n"
+         "  y_t = sigmoid(q_t) * sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + "
+         "w_tj)\n\n"
+         "1. Exact. Largest error, as a part of the largest value, against the "
+         "paper's equations\n   in double precision (float rounds at "
+         "6.0e-08):\n\n"
+      << table({"operator", "shape", "error of y", "error of gradients"}, exact,
+               2)
+      << "\n2. Fast, and linear in memory. Forward + backward on "
+      << at::get_num_threads()
+      << " threads beside attention\n   (8 heads: matmul, mask, softmax, "
+         "matmul) on the same q, k and v:\n\n"
+      << table({"operator", "shape", "ms", "attention ms", "faster", "MB",
+                "attention MB"},
+               cost, 2)
+      << "\nWhat to try next:\n"
+         "  aft bench ops                              the paper's shapes, "
+         "against naive code and the machine's bound\n"
+         "  aft bench ops --scaling --plot cost.svg    time and memory from 1k "
+         "to 64k positions, as a picture\n"
+         "  aft bench ops --help                       everything it can "
+         "measure\n"
+         "In C++, aft::nn::AFTLocal (aft/nn/aft.h) stands where attention "
+         "stood; in Python, aft.nn.AFTLocal.\n";
+}
+
+}  // namespace
+
+void add_demo(CLI::App& app) {
+  auto threads = std::make_shared<int>(0);
+  CLI::App* command = app.add_subcommand(
+      "demo",
+      "The four operators: error, time and memory beside attention (seconds)");
+  add_threads(*command, *threads);
+  command->footer("Example:\n  aft demo --threads 2");
+  command->callback([threads] {
+    set_threads(*threads);
+    demo();
+  });
+}
+
+}  // namespace aft::cli

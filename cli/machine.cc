@@ -1,0 +1,138 @@
+#include "cli/machine.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "aft/kernels/kernels.h"
+
+namespace aft::cli {
+namespace {
+
+// Vectors of GCC and Clang; whole registers of the function's target.
+typedef float Float4 __attribute__((vector_size(16)));
+#if defined(__x86_64__)
+typedef float Float8 __attribute__((vector_size(32)));
+typedef float Float16 __attribute__((vector_size(64)));
+#endif
+
+/// n rounds of multiply-adds in kChains independent chains: enough to hide the
+/// latency of two units, few enough to stay in registers.
+template <class Vector, int kChains>
+__attribute__((always_inline)) inline float multiply_add(int64_t n) {
+  const Vector zero = {}, scale = zero + 0.9999f, step = zero + 1e-4f;
+  Vector sums[kChains];
+  for (int c = 0; c < kChains; ++c) sums[c] = step * static_cast<float>(c + 1);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int c = 0; c < kChains; ++c) sums[c] = sums[c] * scale + step;
+  }
+  for (int c = 1; c < kChains; ++c) sums[0] += sums[c];
+  return sums[0][0];
+}
+
+struct Peak {
+  float (*run)(int64_t n);
+  double flops_per_round;
+};
+
+constexpr double flops(int lanes, int chains) { return 2. * lanes * chains; }
+
+float run_baseline(int64_t n) { return multiply_add<Float4, 8>(n); }
+
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) float run_avx2(int64_t n) {
+  return multiply_add<Float8, 12>(n);
+}
+__attribute__((target("avx512f"))) float run_avx512(int64_t n) {
+  return multiply_add<Float16, 12>(n);
+}
+#endif
+
+Peak choose_peak() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return {run_avx512, flops(16, 12)};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    return {run_avx2, flops(8, 12)};
+  }
+#endif
+  return {run_baseline, flops(4, 8)};
+}
+
+/// Seconds of the fastest of `runs` calls of f(thread), on all threads at once.
+template <class F>
+double fastest(int runs, const F& f) {
+  double best = 1e30;
+  for (int i = 0; i <= runs; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    at::parallel_for(0, at::get_num_threads(), 1,
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t t = begin; t < end; ++t) f(t);
+                     });
+    const std::chrono::duration<double> d =
+        std::chrono::steady_clock::now() - start;
+    if (i > 0) best = std::min(best, d.count());  // the first one warms up
+  }
+  return best;
+}
+
+}  // namespace
+
+Machine measure_machine() {
+  const auto threads = static_cast<size_t>(at::get_num_threads());
+  Machine machine;
+  {
+    const size_t each = (size_t{128} << 20) / threads;
+    std::vector<char> from(each * threads, 1), to(each * threads, 2);
+    const double s = fastest(7, [&](int64_t t) {
+      const size_t at = static_cast<size_t>(t) * each;
+      memcpy(to.data() + at, from.data() + at, each);
+    });
+    machine.bytes = 2. * static_cast<double>(each * threads) / s;
+  }
+  {
+    constexpr int64_t kRounds = 4 << 20;
+    const Peak peak = choose_peak();
+    std::vector<float> results(threads * 64);  // a cache line or more apart
+    const double s = fastest(5, [&](int64_t t) {
+      results[static_cast<size_t>(t) * 64] = peak.run(kRounds);
+    });
+    machine.flops =
+        static_cast<double>(threads) * kRounds * peak.flops_per_round / s;
+  }
+  {
+    constexpr int64_t kNumbers = 2048, kRounds = 8192;  // 8 kB in, 8 kB out
+    std::vector<float> x(threads * kNumbers), y(threads * kNumbers);
+    for (size_t i = 0; i < x.size(); ++i) {
+      x[i] = static_cast<float>(i % 17) / 4 - 2;
+    }
+    const auto exp = kernels::simple_kernels<float>().exp;
+    const double s = fastest(5, [&](int64_t t) {
+      for (int64_t i = 0; i < kRounds; ++i) {
+        exp(x.data() + t * kNumbers, y.data() + t * kNumbers, kNumbers);
+      }
+    });
+    machine.exps = static_cast<double>(threads) * kNumbers * kRounds / s;
+  }
+  return machine;
+}
+
+double bound_ms(const Machine& machine, const Work& work) {
+  return 1e3 * std::max({work.bytes / machine.bytes, work.flops / machine.flops,
+                         work.exps / machine.exps});
+}
+
+std::string describe(const Machine& machine) {
+  char text[160];
+  snprintf(text, sizeof(text),
+           "this machine, %d threads, %s: copy %.1f GB/s, multiply-add %.0f "
+           "GFLOP/s, exp %.2f G/s",
+           at::get_num_threads(), kernels::target_name(), machine.bytes / 1e9,
+           machine.flops / 1e9, machine.exps / 1e9);
+  return text;
+}
+
+}  // namespace aft::cli

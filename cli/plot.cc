@@ -1,0 +1,201 @@
+#include "cli/plot.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <set>
+
+namespace aft::cli {
+namespace {
+
+// The colours of Okabe and Ito, which the colour-blind tell apart.
+constexpr const char* kColours[] = {"#0072B2", "#009E73", "#D55E00", "#CC79A7",
+                                    "#000000", "#E69F00", "#56B4E9", "#8A6D00"};
+constexpr size_t kColourCount = sizeof(kColours) / sizeof(kColours[0]);
+
+constexpr double kPanelWidth = 560, kHeight = 480;
+constexpr double kLeft = 70, kRight = 92, kTop = 108, kBottom = 58;
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string fixed(double x) {
+  char text[32];
+  snprintf(text, sizeof(text), "%.1f", x);
+  return text;
+}
+
+/// 1024 as 1k (a length), 0.001 as 0.001.
+std::string tick(double x) {
+  char text[32];
+  if (x >= 1024 && std::fmod(x, 1024) == 0) {
+    snprintf(text, sizeof(text), "%.0fk", x / 1024);
+  } else {
+    snprintf(text, sizeof(text), "%g", x);
+  }
+  return text;
+}
+
+std::string text_at(double x, double y, const std::string& text,
+                    const std::string& style) {
+  return "<text x=\"" + fixed(x) + "\" y=\"" + fixed(y) + "\" " + style + ">" +
+         escaped(text) + "</text>\n";
+}
+
+std::string line(double x0, double y0, double x1, double y1,
+                 const std::string& style) {
+  return "<line x1=\"" + fixed(x0) + "\" y1=\"" + fixed(y0) + "\" x2=\"" +
+         fixed(x1) + "\" y2=\"" + fixed(y1) + "\" " + style + "/>\n";
+}
+
+/// A logarithmic axis from `low` to `high`, drawn from `from` to `to`.
+struct Axis {
+  double low, high, from, to;
+  double operator()(double x) const {
+    return from + (to - from) * std::log(x / low) / std::log(high / low);
+  }
+};
+
+std::string curve(const Series& s, const Axis& x, const Axis& y,
+                  const std::string& colour) {
+  std::string points, dots;
+  for (const auto& [px, py] : s.points) {
+    points += fixed(x(px)) + "," + fixed(y(py)) + " ";
+    dots += "<circle cx=\"" + fixed(x(px)) + "\" cy=\"" + fixed(y(py)) +
+            "\" r=\"3.5\" fill=\"" + colour + "\"/>\n";
+  }
+  return "<polyline fill=\"none\" stroke=\"" + colour +
+         "\" stroke-width=\"2\" points=\"" + points + "\"/>\n" + dots;
+}
+
+/// The names at the ends of the lines, moved apart where they would overlap.
+std::string labels(const Panel& panel, const Axis& x, const Axis& y) {
+  constexpr double kApart = 15;
+  struct Label {
+    double x, y;
+    size_t series;
+  };
+  std::vector<Label> all;
+  for (size_t i = 0; i < panel.series.size(); ++i) {
+    if (panel.series[i].points.empty()) continue;
+    const auto [px, py] = panel.series[i].points.back();
+    all.push_back({x(px) + 8, y(py) + 4, i});
+  }
+  std::sort(all.begin(), all.end(),
+            [](const Label& a, const Label& b) { return a.y < b.y; });
+  for (size_t i = 1; i < all.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (std::abs(all[i].x - all[j].x) < 60) {
+        all[i].y = std::max(all[i].y, all[j].y + kApart);
+      }
+    }
+  }
+  std::string out;
+  for (const Label& l : all) {
+    out += text_at(l.x, l.y, panel.series[l.series].name,
+                   std::string("font-size=\"12\" font-weight=\"bold\" "
+                               "fill=\"") +
+                       kColours[l.series % kColourCount] + "\"");
+  }
+  return out;
+}
+
+std::string draw(const Panel& panel, double left) {
+  double x0 = 1e300, x1 = 0, y0 = 1e300, y1 = 0;
+  std::set<double> x_ticks;
+  for (const Series& s : panel.series) {
+    for (const auto& [px, py] : s.points) {
+      x0 = std::min(x0, px), x1 = std::max(x1, px);
+      y0 = std::min(y0, py), y1 = std::max(y1, py);
+      x_ticks.insert(px);
+    }
+  }
+  if (x_ticks.empty()) return "";
+  if (x0 == x1) x1 = 2 * x0;
+  const double low = std::floor(std::log10(y0)),
+               high = std::max(std::ceil(std::log10(y1)), low + 1);
+  const Axis x{x0, x1, left + kLeft + 12, left + kPanelWidth - kRight};
+  const Axis y{std::pow(10, low), std::pow(10, high), kHeight - kBottom, kTop};
+  const double right = x.to + 12;
+
+  std::string out = text_at(left + kLeft, kTop - 14, panel.title,
+                            "font-size=\"15\" font-weight=\"bold\"");
+  for (double e = low; e <= high; ++e) {
+    const double at = y(std::pow(10, e));
+    out += line(left + kLeft, at, right, at, "stroke=\"#d8d8d8\"");
+    out += text_at(left + kLeft - 7, at + 4, tick(std::pow(10, e)),
+                   "font-size=\"12\" text-anchor=\"end\"");
+  }
+  for (const double t : x_ticks) {
+    out += line(x(t), y.from, x(t), y.from + 5, "stroke=\"#333\"");
+    out += text_at(x(t), y.from + 20, tick(t),
+                   "font-size=\"12\" text-anchor=\"middle\"");
+  }
+  out += line(left + kLeft, y.from, right, y.from, "stroke=\"#333\"");
+  out += line(left + kLeft, y.from, left + kLeft, y.to, "stroke=\"#333\"");
+  out += text_at((x.from + x.to) / 2, kHeight - 16, panel.x_label,
+                 "font-size=\"13\" text-anchor=\"middle\"");
+  const double middle = (y.from + y.to) / 2;
+  out += text_at(left + 18, middle, panel.y_label,
+                 "font-size=\"13\" text-anchor=\"middle\" transform=\"rotate("
+                 "-90 " +
+                     fixed(left + 18) + " " + fixed(middle) + ")\"");
+  for (size_t i = 0; i < panel.series.size(); ++i) {
+    if (panel.series[i].points.empty()) continue;
+    out += curve(panel.series[i], x, y, kColours[i % kColourCount]);
+  }
+  return out + labels(panel, x, y);
+}
+
+}  // namespace
+
+std::string log_plot(const std::string& title, const std::string& subtitle,
+                     const std::vector<Panel>& panels) {
+  const double width = kPanelWidth * static_cast<double>(panels.size());
+  const std::string size =
+      "width=\"" + fixed(width) + "\" height=\"" + fixed(kHeight) + "\"";
+  std::string out =
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" " +
+      size + " viewBox=\"0 0 " + fixed(width) + " " + fixed(kHeight) +
+      "\" font-family=\"Helvetica, Arial, sans-serif\" fill=\"#222\">\n"
+      "<title>" +
+      escaped(title) + "</title>\n<rect " + size + " fill=\"#fff\"/>\n";
+  out += text_at(20, 30, title, "font-size=\"19\" font-weight=\"bold\"");
+  out += text_at(20, 50, subtitle, "font-size=\"13\" fill=\"#555\"");
+  double at = 20;
+  for (size_t i = 0; !panels.empty() && i < panels[0].series.size(); ++i) {
+    const std::string& name = panels[0].series[i].name;
+    out += line(at, 68, at + 22, 68,
+                std::string("stroke-width=\"3\" stroke=\"") +
+                    kColours[i % kColourCount] + "\"");
+    out += text_at(at + 28, 72, name, "font-size=\"13\"");
+    at += 52 + 7.5 * static_cast<double>(name.size());
+  }
+  for (size_t i = 0; i < panels.size(); ++i) {
+    out += draw(panels[i], kPanelWidth * static_cast<double>(i));
+  }
+  return out + "</svg>\n";
+}
+
+}  // namespace aft::cli
