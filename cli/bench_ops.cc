@@ -194,7 +194,7 @@ void add_bench_ops(CLI::App& bench) {
   command
       ->add_option("--repeat", o->repeat,
                    "Repetitions; default: 5 to 11, as time allows")
-      ->check(CLI::Range(1, 1000000))
+      ->check(CLI::Range(1, 1000000).description(""))
       ->type_name("N");
   add_threads(*command, o->threads);
   command->add_flag("--quick", o->quick,

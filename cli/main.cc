@@ -34,13 +34,25 @@ void keep_memory() {
   mallopt(M_TOP_PAD, 16 << 20);
 }
 
+/// Where to read on, after a wrong call: the help of the command as far as it
+/// was understood.
+std::string hint(const CLI::App& app) {
+  std::string command = "aft";
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands()[0];
+    command += " " + at->get_name();
+  }
+  return "; see `" + command + " --help`";
+}
+
 int run(int argc, char** argv) {
   CLI::App app(
       "The Attention Free Transformer: y_t = sigmoid(q_t) * "
       "sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + w_tj)");
   app.name("aft");
   app.set_version_flag("--version", "aft " AFT_VERSION);
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);  // checked below, with a better message
   app.footer(
       "Examples:\n"
       "  aft demo                    the four operators in a few seconds\n"
@@ -50,7 +62,7 @@ int run(int argc, char** argv) {
       "Exit codes: 0 done, 1 failed, 2 wrong usage.");
   add_demo(app);
   CLI::App* bench = app.add_subcommand("bench", "Measure speed and memory");
-  bench->require_subcommand(1);
+  bench->require_subcommand(0, 1);
   bench->footer("Example:\n  aft bench ops --filter local");
   add_bench_ops(*bench);
   add_peak(app);
@@ -59,7 +71,14 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
-    throw UsageError(std::string(e.what()) + "; see `aft --help`");
+    throw UsageError(std::string(e.what()) + hint(app));
+  }
+  if (app.get_subcommands().empty()) {
+    throw UsageError("expected a command, got none" + hint(app));
+  }
+  if (bench->parsed() && bench->get_subcommands().empty()) {
+    throw UsageError("bench: expected what to measure, got nothing" +
+                     hint(app));
   }
   std::cout.flush();
   if (!std::cout) {
@@ -83,7 +102,7 @@ void add_threads(CLI::App& command, int& threads) {
   command
       .add_option("--threads", threads,
                   "Threads; default: OMP_NUM_THREADS, else all cores")
-      ->check(CLI::Range(1, 4096))
+      ->check(CLI::Range(1, 4096).description(""))
       ->type_name("N");
 }
 

@@ -1,0 +1,220 @@
+"""The program `aft` as its users see it: help, exit codes, what it prints and
+writes. cli_test.py PROGRAM. No times are judged here; --quick shapes are small.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as xml
+
+KEYS = ["case", "pass", "threads", "aft_ms", "rival", "rival_ms", "ratio",
+        "bound_ms", "bound_ratio", "peak_mb"]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Cli(unittest.TestCase):
+    program = None
+
+    def aft(self, *arguments, code=0, env=None):
+        """Runs `aft arguments...`, checks the exit code, gives (out, err)."""
+        done = subprocess.run([self.program, *arguments], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env={**os.environ, **(env or {})}, timeout=600)
+        self.assertEqual(code, done.returncode,
+                         f"{arguments}: {done.stdout}\n{done.stderr}")
+        return done.stdout, done.stderr
+
+    def refused(self, *arguments, code=2):
+        """The message of a call that must fail, without `aft: `."""
+        out, err = self.aft(*arguments, code=code)
+        self.assertEqual("", out)
+        last = err.rstrip("\n").split("\n")[-1]
+        self.assertTrue(last.startswith("aft: "), err)
+        return last[len("aft: "):]
+
+    def rows(self, *arguments, **env):
+        out, _ = self.aft("bench", "ops", "--quick", "--json", *arguments,
+                          env=env)
+        return json.loads(out)
+
+    # ---- help, version, wrong calls -----------------------------------------
+
+    def test_help_shows_examples(self):
+        for command in ([], ["demo"], ["bench"], ["bench", "ops"]):
+            with self.subTest(command=command):
+                out, err = self.aft(*command, "--help")
+                self.assertIn("Example", out)
+                self.assertIn(" ".join(["aft", *command]), out)
+                self.assertNotIn("peak-of", out)  # the program's own affair
+                self.assertEqual("", err)
+        out, _ = self.aft("bench", "ops", "--help")
+        for option in ("--json", "--filter", "--repeat", "--threads",
+                       "--memory", "--scaling", "--plot", "--quick"):
+            self.assertIn(option, out)
+
+    def test_version(self):
+        out, _ = self.aft("--version")
+        self.assertRegex(out, r"^aft \d+\.\d+\.\d+\n$")
+
+    def test_wrong_usage_exits_with_2(self):
+        for arguments, message in (
+            ([], "subcommand"),
+            (["frobnicate"], "frobnicate"),
+            (["bench"], "subcommand"),
+            (["demo", "--nonsense"], "--nonsense"),
+            (["bench", "ops", "--nonsense"], "--nonsense"),
+            (["bench", "ops", "--repeat", "0"], "--repeat"),
+            (["bench", "ops", "--repeat", "many"], "many"),
+            (["bench", "ops", "--threads", "0"], "--threads"),
+            (["bench", "ops", "--threads", "-3"], "--threads"),
+            (["bench", "ops", "--memory", "--scaling"], "--memory"),
+            (["bench", "ops", "--plot", "x.svg"], "--scaling"),
+            (["bench", "ops", "--filter", "softmax"], "'softmax'"),
+            (["bench", "ops", "--memory", "--filter", "softmax"], "softmax"),
+            (["bench", "ops", "--scaling", "--filter", "softmax"], "softmax"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.assertIn(message, self.refused(*arguments))
+
+    def test_plot_that_cannot_be_written_fails_at_once(self):
+        message = self.refused("bench", "ops", "--scaling", "--plot",
+                               "/nowhere/at/all.svg", code=1)
+        self.assertIn("/nowhere/at/all.svg", message)
+        self.assertIn("No such file", message)
+
+    def test_full_disk_is_a_failure(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [self.program, "bench", "ops", "--quick", "--filter", "simple",
+                 "--repeat", "1"], stdout=full, stderr=subprocess.PIPE,
+                text=True)
+        self.assertEqual(1, done.returncode)
+        self.assertIn("aft: cannot write to the standard output", done.stderr)
+
+    # ---- bench ops ----------------------------------------------------------
+
+    def test_json_is_one_array_with_exactly_the_keys(self):
+        rows = self.rows("--threads", "2")
+        rivals = {}
+        for row in rows:
+            self.assertEqual(KEYS, list(row))
+            self.assertIn(row["pass"], ("forward", "forward+backward"))
+            self.assertEqual(2, row["threads"])
+            for key in ("aft_ms", "rival_ms", "ratio", "bound_ms",
+                        "bound_ratio"):
+                self.assertGreater(row[key], 0, (key, row))
+            self.assertGreaterEqual(row["peak_mb"], 0)
+            # Printed figures are rounded to 1e-4.
+            self.assertLess(abs(row["ratio"] * row["aft_ms"] - row["rival_ms"]),
+                            1e-3 * (1 + row["ratio"] + row["rival_ms"]))
+            kind = row["case"].split("-")[0]
+            rivals.setdefault(kind, set()).add((row["rival"], row["pass"]))
+        both = ("forward", "forward+backward")
+        expected = {"simple": ("naive", "attention"),
+                    "local32": ("naive", "attention"),
+                    "full32": ("naive", "attention", "gemm"),
+                    "conv5": ("naive",)}
+        self.assertEqual(
+            {k: {(r, p) for r in v for p in both} for k, v in expected.items()},
+            rivals)
+        heads = {r["case"].split("-")[-1] for r in rows if "conv" in r["case"]}
+        self.assertEqual({"h64", "h16"}, heads)
+
+    def test_filter_leaves_the_rest_out(self):
+        rows = self.rows("--filter", "conv", "--repeat", "1")
+        self.assertEqual(4, len(rows))
+        self.assertTrue(all("conv" in row["case"] for row in rows))
+
+    def test_table_shows_what_json_does(self):
+        out, err = self.aft("bench", "ops", "--quick", "--filter", "simple",
+                            "--repeat", "1")
+        header = next(x for x in out.split("\n") if x.startswith("case"))
+        self.assertEqual(sorted(KEYS + ["target"]), sorted(header.split()))
+        self.assertIn("GB/s", out)
+        lines = [x for x in err.split("\n") if x]  # plain: no terminal
+        self.assertEqual(5, len(lines), err)
+        for i, line in enumerate(lines):
+            self.assertTrue(line.startswith(f"[{i + 1}/5] "), line)
+        self.assertNotIn("\r", err)
+
+    def test_threads(self):
+        one = ("--filter", "simple", "--repeat", "1")
+        def threads(*arguments, **env):
+            return {r["threads"] for r in self.rows(*one, *arguments, **env)}
+        self.assertEqual({1}, threads(OMP_NUM_THREADS="1"))
+        self.assertEqual({3}, threads(OMP_NUM_THREADS="3,1"))
+        self.assertEqual({2}, threads("--threads", "2", OMP_NUM_THREADS="1"))
+        cores = len(os.sched_getaffinity(0))
+        self.assertEqual({cores}, threads(OMP_NUM_THREADS="nonsense"))
+
+    def test_memory_stays_within_40_tensors(self):
+        out, _ = self.aft("bench", "ops", "--memory", "--json")
+        rows = json.loads(out)
+        self.assertEqual(["simple", "local32", "full16", "conv31"],
+                         [r["case"].split("-")[0] for r in rows])
+        for row in rows:
+            self.assertIn("-T32768-D64", row["case"])
+            # At least y, dq, dk and dv; conv's k has 8 of 64 channels.
+            self.assertGreaterEqual(row["tensors"], 3, row)
+            self.assertLessEqual(row["tensors"], 40, row)
+
+    # ---- scaling and its plot -----------------------------------------------
+
+    def test_scaling_writes_a_legible_plot(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "cost.svg")
+            out, _ = self.aft("bench", "ops", "--scaling", "--quick", "--repeat",
+                              "1", "--plot", path)
+            self.assertIn(path, out)
+            root = xml.parse(path).getroot()
+        self.assertEqual(SVG + "svg", root.tag)
+        names = ["simple", "local32", "conv31", "full", "attention"]
+        for name in names:
+            self.assertRegex(out, rf"(?m)^ *T .*\b{name}\b")
+        text = [e.text for e in root.iter(SVG + "text")]
+        for name in names:  # the legend, and the ends of the lines of 2 panels
+            self.assertEqual(3, text.count(name), text)
+        for label in ("Time", "length T", "ms", "MB", "1k", "2k"):
+            self.assertIn(label, text)
+        lines = list(root.iter(SVG + "polyline"))
+        self.assertEqual(2 * len(names), len(lines))
+        self.assertEqual(len(names), len({e.get("stroke") for e in lines}))
+        width, height = float(root.get("width")), float(root.get("height"))
+        for line in lines:
+            points = line.get("points").split()
+            self.assertEqual(2, len(points))
+            for point in points:
+                x, y = map(float, point.split(","))
+                self.assertTrue(0 <= x <= width and 0 <= y <= height, point)
+
+    def test_scaling_as_json(self):
+        out, _ = self.aft("bench", "ops", "--scaling", "--quick", "--json",
+                          "--repeat", "1", "--filter", "simple")
+        self.assertEqual([1024, 2048], [r["T"] for r in json.loads(out)])
+
+    # ---- demo ---------------------------------------------------------------
+
+    def test_demo_is_exact(self):
+        out, _ = self.aft("demo")
+        errors = re.findall(
+            r"(?m)^(simple|local|full|conv) .* (\d\.\de-\d\d) +(\d\.\de-\d\d)$",
+            out)
+        self.assertEqual(["simple", "local", "full", "conv"],
+                         [e[0] for e in errors], out)
+        for name, y, gradients in errors:
+            self.assertLess(float(y), 1e-5, name)
+            self.assertLess(float(gradients), 1e-5, name)
+        self.assertIn("What to try next", out)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or not os.access(sys.argv[1], os.X_OK):
+        sys.exit(f"usage: {sys.argv[0]} PROGRAM [unittest options]")
+    Cli.program = sys.argv.pop(1)
+    unittest.main()
