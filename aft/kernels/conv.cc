@@ -34,8 +34,38 @@ HWY_INLINE const T* Row(const Lanes<const T>& x, int64_t t, T* buffer) {
 
 template <class T>
 HWY_INLINE void WriteRow(const Lanes<T>& x, int64_t t, const T* from) {
-  memcpy(x.at + t * x.stride, from, x.lanes * sizeof(T));
+  T* to = x.at + t * x.stride;
+  if (x.lanes == kPanel) {  // a size that the compiler knows: two stores
+    memcpy(to, from, kPanel * sizeof(T));
+  } else {
+    memcpy(to, from, x.lanes * sizeof(T));
+  }
 }
+
+/// Numbers of a row by index: those of the heads of kPanel channels.
+template <class T>
+class Gather {
+ public:
+  Gather(const T* from, int64_t stride, const int64_t* index)
+      : from_(from),
+        stride_(stride),
+        index_(index),
+        consecutive_(index && index[kPanel - 1] - index[0] == kPanel - 1) {}
+
+  HWY_INLINE const T* row(int64_t t) {
+    const T* at = from_ + t * stride_;
+    if (consecutive_) return at + index_[0];
+    for (int i = 0; i < kPanel; ++i) buffer_[i] = at[index_[i]];
+    return buffer_;
+  }
+
+ private:
+  const T* from_;
+  int64_t stride_;
+  const int64_t* index_;
+  bool consecutive_;
+  HWY_ALIGN T buffer_[kPanel];
+};
 
 /// Calls f(t, panel row) for each position, after zeroing the panel.
 template <class T, class F>
@@ -105,26 +135,29 @@ void PackKeys(const Window& w, const Lanes<const T>& k, const uint8_t* padded,
 }
 
 template <class T>
-void Pack(const Window& w, const Lanes<const T>& x, const T* y,
+bool Pack(const Window& w, const Lanes<const T>& x, const T* y,
           int64_t y_stride, const int64_t* index, T* panel) {
   const PanelTag<T> d;
-  HWY_ALIGN T buffer[kPanel], other[kPanel];
+  HWY_ALIGN T buffer[kPanel], largest[kPanel] = {};
+  Gather<T> others(y, y_stride, y ? index : nullptr);
   ForPanel(w, panel, [&](int64_t t, T* out) {
-    const T* row = Row(x, t, buffer);
-    if (y) {
-      for (int i = 0; i < kPanel; ++i) other[i] = y[t * y_stride + index[i]];
-    }
+    const T *row = Row(x, t, buffer), *other = y ? others.row(t) : nullptr;
     for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
       auto value = hn::LoadU(d, row + i);
       if (y) {
-        const auto scale = hn::Load(d, other + i);
         // 0 stays 0: padded keys may carry any value.
-        value = hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)),
-                                   hn::Mul(value, scale));
+        const auto scale = hn::LoadU(d, other + i);
+        value = hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)), value);
+        const auto most = hn::Max(hn::Load(d, largest + i), hn::Abs(value));
+        hn::Store(most, d, largest + i);
+        value = hn::Mul(value, scale);
       }
       hn::Store(value, d, out + i);
     }
   });
+  bool safe = true;
+  for (T most : largest) safe = safe && most <= Safe<T>::value;
+  return safe;
 }
 
 /// total of a range of panel rows that lie `step` apart.
@@ -159,60 +192,42 @@ HWY_INLINE void Complement(const T* in, int64_t n, int64_t lo, int64_t hi,
   }
 }
 
-/// acc[i] += sum_x weights[x] * panel[i + x] for kRows neighbours i: the inner
-/// loop.
-template <class T>
+/// acc[i] += sum_x weights[x] * panel[i + x] for kWide neighbours i: the inner
+/// loop. 14 accumulators of 256 bits for kWide = 7.
+template <int kWide, class T>
 HWY_INLINE void Slide(const T* HWY_RESTRICT panel,
                       const T* HWY_RESTRICT weights, int64_t n,
                       T* HWY_RESTRICT acc) {
   const PanelTag<T> d;
   const size_t N = hn::Lanes(d);
-  static_assert(kRows == 6, "six neighbours are written out below");
   for (size_t c = 0; c < kPanel; c += 2 * N) {
     const size_t e = c + N < kPanel ? c + N : c;
-    auto a0 = hn::Load(d, acc + c), b0 = hn::Load(d, acc + e);
-    auto a1 = hn::Load(d, acc + kPanel + c), b1 = hn::Load(d, acc + kPanel + e);
-    auto a2 = hn::Load(d, acc + 2 * kPanel + c),
-         b2 = hn::Load(d, acc + 2 * kPanel + e);
-    auto a3 = hn::Load(d, acc + 3 * kPanel + c),
-         b3 = hn::Load(d, acc + 3 * kPanel + e);
-    auto a4 = hn::Load(d, acc + 4 * kPanel + c),
-         b4 = hn::Load(d, acc + 4 * kPanel + e);
-    auto a5 = hn::Load(d, acc + 5 * kPanel + c),
-         b5 = hn::Load(d, acc + 5 * kPanel + e);
-    const T* p = panel;
-    const T* w = weights;
-    for (int64_t x = 0; x < n; ++x, p += kPanel, w += kPanel) {
-      const auto wa = hn::Load(d, w + c), wb = hn::Load(d, w + e);
-      a0 = hn::MulAdd(wa, hn::Load(d, p + c), a0);
-      b0 = hn::MulAdd(wb, hn::Load(d, p + e), b0);
-      a1 = hn::MulAdd(wa, hn::Load(d, p + kPanel + c), a1);
-      b1 = hn::MulAdd(wb, hn::Load(d, p + kPanel + e), b1);
-      a2 = hn::MulAdd(wa, hn::Load(d, p + 2 * kPanel + c), a2);
-      b2 = hn::MulAdd(wb, hn::Load(d, p + 2 * kPanel + e), b2);
-      a3 = hn::MulAdd(wa, hn::Load(d, p + 3 * kPanel + c), a3);
-      b3 = hn::MulAdd(wb, hn::Load(d, p + 3 * kPanel + e), b3);
-      a4 = hn::MulAdd(wa, hn::Load(d, p + 4 * kPanel + c), a4);
-      b4 = hn::MulAdd(wb, hn::Load(d, p + 4 * kPanel + e), b4);
-      a5 = hn::MulAdd(wa, hn::Load(d, p + 5 * kPanel + c), a5);
-      b5 = hn::MulAdd(wb, hn::Load(d, p + 5 * kPanel + e), b5);
+    hn::Vec<PanelTag<T>> a[kWide], b[kWide];
+    for (int i = 0; i < kWide; ++i) {
+      a[i] = hn::Load(d, acc + i * kPanel + c);
+      b[i] = hn::Load(d, acc + i * kPanel + e);
     }
-    hn::Store(a0, d, acc + c), hn::Store(b0, d, acc + e);
-    hn::Store(a1, d, acc + kPanel + c), hn::Store(b1, d, acc + kPanel + e);
-    hn::Store(a2, d, acc + 2 * kPanel + c),
-        hn::Store(b2, d, acc + 2 * kPanel + e);
-    hn::Store(a3, d, acc + 3 * kPanel + c),
-        hn::Store(b3, d, acc + 3 * kPanel + e);
-    hn::Store(a4, d, acc + 4 * kPanel + c),
-        hn::Store(b4, d, acc + 4 * kPanel + e);
-    hn::Store(a5, d, acc + 5 * kPanel + c),
-        hn::Store(b5, d, acc + 5 * kPanel + e);
+    const T *p = panel, *w = weights;
+    for (int64_t x = 0; x < n; ++x, p += kPanel, w += kPanel) {
+      const auto wa = hn::Load(d, w + c);
+      for (int i = 0; i < kWide; ++i) {
+        a[i] = hn::MulAdd(wa, hn::Load(d, p + i * kPanel + c), a[i]);
+      }
+      const auto wb = hn::Load(d, w + e);
+      for (int i = 0; i < kWide; ++i) {
+        b[i] = hn::MulAdd(wb, hn::Load(d, p + i * kPanel + e), b[i]);
+      }
+    }
+    for (int i = 0; i < kWide; ++i) {
+      hn::Store(a[i], d, acc + i * kPanel + c);
+      hn::Store(b[i], d, acc + i * kPanel + e);
+    }
   }
 }
 
-template <class T>
-void Convolve(const Window& w, const T* panel, const T* weights, T* far,
-              T* out) {
+template <int kWide, class T>
+HWY_INLINE void ConvolveBy(const Window& w, const T* panel, const T* weights,
+                           T* far, T* out) {
   const PanelTag<T> d;
   const size_t N = hn::Lanes(d);
   const int64_t line = w.padded() * kPanel;
@@ -240,15 +255,15 @@ void Convolve(const Window& w, const T* panel, const T* weights, T* far,
     }
     Complement(out, w.Z, -w.reach_z, w.reach_z, true, true, far_z);
   }
-  HWY_ALIGN T acc[kRows * kPanel];
+  HWY_ALIGN T acc[kWide * kPanel];
   for (int64_t z = 0; z < w.Z; ++z) {
     const int64_t z0 = std::max<int64_t>(0, z - w.reach_z),
                   z1 = std::min(w.Z, z + w.reach_z + 1);
     for (int64_t y = 0; y < w.Y; ++y) {
       const int64_t y0 = std::max<int64_t>(0, y - w.reach_y),
                     y1 = std::min(w.Y, y + w.reach_y + 1);
-      for (int64_t x = 0; x < w.X; x += kRows) {
-        const int64_t n = std::min<int64_t>(kRows, w.X - x);
+      for (int64_t x = 0; x < w.X; x += kWide) {
+        const int64_t n = std::min<int64_t>(kWide, w.X - x);
         for (size_t c = 0; c < kPanel; c += N) {
           auto start = hn::Zero(d);
           if (rest) {
@@ -257,7 +272,7 @@ void Convolve(const Window& w, const T* panel, const T* weights, T* far,
               start = hn::Add(start,
                               hn::LoadU(d, far_y + (i * w.Y + y) * kPanel + c));
           }
-          for (int i = 0; i < kRows; ++i)
+          for (int i = 0; i < kWide; ++i)
             hn::Store(start, d, acc + i * kPanel + c);
         }
         for (int64_t i = z0; i < z1; ++i) {
@@ -273,14 +288,27 @@ void Convolve(const Window& w, const T* panel, const T* weights, T* far,
             const int64_t tap = ((i - z + w.reach_z) * (2 * w.reach_y + 1) + j -
                                  y + w.reach_y) *
                                 w.width();
-            Slide(panel + (i * w.Y + j) * line + (w.left() + x + w.lo) * kPanel,
-                  weights + tap * kPanel, w.width(), acc);
+            Slide<kWide>(
+                panel + (i * w.Y + j) * line + (w.left() + x + w.lo) * kPanel,
+                weights + tap * kPanel, w.width(), acc);
           }
         }
         memcpy(out + ((z * w.Y + y) * w.X + x) * kPanel, acc,
                n * kPanel * sizeof(T));
       }
     }
+  }
+}
+
+template <class T>
+void Convolve(const Window& w, const T* panel, const T* weights, T* far,
+              T* out) {
+  // The block that wastes the least at the end of a line.
+  const auto waste = [&](int64_t wide) { return (wide - w.X % wide) % wide; };
+  if (waste(7) <= waste(6)) {
+    ConvolveBy<7>(w, panel, weights, far, out);
+  } else {
+    ConvolveBy<6>(w, panel, weights, far, out);
   }
 }
 
@@ -341,13 +369,13 @@ void Finish(int64_t n, const T* num, const T* den, int64_t den_stride,
             const int64_t* index, const Lanes<const T>& q, const Lanes<T>& y,
             const Lanes<T>& r) {
   const PanelTag<T> d;
-  HWY_ALIGN T buffer[kPanel], dens[kPanel], ratio[kPanel], gated[kPanel];
+  HWY_ALIGN T buffer[kPanel], ratio[kPanel], gated[kPanel];
+  Gather<T> dens(den, den_stride, index);
   for (int64_t t = 0; t < n; ++t) {
-    for (int i = 0; i < kPanel; ++i) dens[i] = den[t * den_stride + index[i]];
-    const T* gate = q.at ? Row(q, t, buffer) : nullptr;
+    const T *below = dens.row(t), *gate = q.at ? Row(q, t, buffer) : nullptr;
     for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
       const auto x =
-          Ratio(d, hn::LoadU(d, num + t * kPanel + i), hn::Load(d, dens + i));
+          Ratio(d, hn::LoadU(d, num + t * kPanel + i), hn::LoadU(d, below + i));
       hn::Store(x, d, ratio + i);
       hn::Store(gate ? hn::Div(x, GateDivisor(d, hn::LoadU(d, gate + i))) : x,
                 d, gated + i);
@@ -358,10 +386,34 @@ void Finish(int64_t n, const T* num, const T* den, int64_t den_stride,
 }
 
 template <class T>
-void RowGradient(int64_t n, const T* q, const T* dy, const T* r,
+void Values(int64_t n, const T* sums, const T* e, int64_t e_stride,
+            const int64_t* index, const Lanes<const T>& v, const Lanes<T>& dv,
+            const Lanes<T>& vdv) {
+  const PanelTag<T> d;
+  HWY_ALIGN T buffer[kPanel], first[kPanel], second[kPanel];
+  Gather<T> es(e, e_stride, index);
+  for (int64_t t = 0; t < n; ++t) {
+    const T *et = es.row(t), *vt = Row(v, t, buffer);
+    for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
+      const auto ei = hn::LoadU(d, et + i);
+      const auto g = hn::Mul(ei, hn::LoadU(d, sums + t * kPanel + i));
+      const auto gv = hn::Mul(g, hn::LoadU(d, vt + i));
+      hn::Store(g, d, first + i);
+      hn::Store(hn::IfThenZeroElse(hn::Eq(ei, hn::Zero(d)), gv), d, second + i);
+    }
+    WriteRow(dv, t, first);
+    WriteRow(vdv, t, second);
+  }
+}
+
+template <class T>
+bool RowGradient(int64_t n, const T* q, const T* dy, const T* r,
                  const T* den_of, T* a, T* dq) {
+  bool safe = true;
   const auto some = [&](auto d, int64_t i) {
     auto g = hn::LoadU(d, dy + i);
+    const auto limit = hn::Set(d, Safe<T>::value);
+    safe = safe && hn::AllTrue(d, hn::Le(hn::Abs(g), limit));
     if (q) {
       auto gq = hn::Zero(d);
       g = GateGradient(d, g, hn::LoadU(d, q + i), hn::LoadU(d, r + i), gq);
@@ -375,18 +427,19 @@ void RowGradient(int64_t n, const T* q, const T* dy, const T* r,
   int64_t i = 0;
   for (; i + N <= n; i += N) some(d, i);
   for (; i < n; ++i) some(one, i);
+  return safe;
 }
 
 const ConvKernels<float>& ConvTable_f32() {
   static constexpr ConvKernels<float> kTable = {
-      PackKeys<float>,  Pack<float>,   Convolve<float>,
-      Correlate<float>, Finish<float>, RowGradient<float>};
+      PackKeys<float>, Pack<float>,   Convolve<float>,   Correlate<float>,
+      Finish<float>,   Values<float>, RowGradient<float>};
   return kTable;
 }
 const ConvKernels<double>& ConvTable_f64() {
   static constexpr ConvKernels<double> kTable = {
-      PackKeys<double>,  Pack<double>,   Convolve<double>,
-      Correlate<double>, Finish<double>, RowGradient<double>};
+      PackKeys<double>, Pack<double>,   Convolve<double>,   Correlate<double>,
+      Finish<double>,   Values<double>, RowGradient<double>};
   return kTable;
 }
 

@@ -260,7 +260,7 @@ struct Window {
   /// Panel rows have zeros on both sides, for windows that reach over the edge
   /// and for the last block.
   int64_t left() const { return lo < 0 ? -lo : 0; }
-  int64_t padded() const { return left() + X + (hi > 0 ? hi : 0) + kRows; }
+  int64_t padded() const { return left() + X + (hi > 0 ? hi : 0) + 8; }
   int64_t panel_size() const { return Z * Y * padded() * kPanel; }
   /// Scratch of convolve.
   int64_t far_size() const { return (T() + Z * Y + Z) * kPanel; }
@@ -294,8 +294,9 @@ struct ConvKernels {
   void (*pack_keys)(const Window&, const Lanes<const T>& k,
                     const uint8_t* padded, bool causal, bool window_only,
                     T* panel, const Lanes<T>& e, int64_t* safe_rows);
-  /// panel = x, or x * y[:, index] where y is there; index [kPanel].
-  void (*pack)(const Window&, const Lanes<const T>& x, const T* y,
+  /// panel = x, or x * y[:, index] where y is there; index [kPanel]. Returns
+  /// whether all |x| that count are within Safe.
+  bool (*pack)(const Window&, const Lanes<const T>& x, const T* y,
                int64_t y_stride, const int64_t* index, T* panel);
   /// out[t] = sum over the window of weights[tap] * panel + sum over the rest
   /// of the grid of panel; [T, kPanel].
@@ -309,9 +310,14 @@ struct ConvKernels {
   void (*finish)(int64_t T_, const T* num, const T* den, int64_t den_stride,
                  const int64_t* index, const Lanes<const T>& q,
                  const Lanes<T>& y, const Lanes<T>& r);
+  /// dv = e[:, index] * sums and vdv = v * dv; sums [T, kPanel].
+  void (*values)(int64_t T_, const T* sums, const T* e, int64_t e_stride,
+                 const int64_t* index, const Lanes<const T>& v,
+                 const Lanes<T>& dv, const Lanes<T>& vdv);
   /// a = dy gate(q) / den and dq of one row of n channels; q and dq may be
-  /// null. den_of [n]: den of each channel.
-  void (*row)(int64_t n, const T* q, const T* dy, const T* r, const T* den_of,
+  /// null. den_of [n]: den of each channel. Returns whether |dy| is within
+  /// Safe.
+  bool (*row)(int64_t n, const T* q, const T* dy, const T* r, const T* den_of,
               T* a, T* dq);
 };
 template <class T>

@@ -76,8 +76,8 @@ template <class T>
 struct Saved {
   T* r;             // [B, Tq, D] num / den
   T* den;           // [B, Tq, H] relative to the reference of the panel
-  uint8_t* unsafe;  // full, local: [Tq] rows whose bias needs the exact path.
-                    // conv: [H]
+  uint8_t* unsafe;  // what needs the exact path: full, local: rows, [Tq]; conv:
+                    // channels, [B, D]
 };
 
 /// AFT-full and AFT-local. O(T window D) time; memory O(B T D) and a block of

@@ -17,6 +17,12 @@ inline constexpr int64_t kPackedSize =
               // in float, it stays in the cache
 inline constexpr int64_t kSub = 8 * kRows;  // rows of w that are made together
 
+/// Numbers from one tile's panel to the next: an odd number of lines. Panels of
+/// a power of two of rows would meet in the same few sets of the cache.
+inline int64_t panel_step(int64_t size) {
+  return size / kPanel % 2 ? size : size + kPanel;
+}
+
 /// A task is a strip: one batch row and a few tiles of its channels. Tiles are
 /// numbered through all batch rows, and own their panels and flags.
 template <class T>

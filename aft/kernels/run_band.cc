@@ -20,7 +20,7 @@ void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
       chunk >= n_blocks;  // then panels need not outlive their task
   const int64_t panel_size = band.keys * kPanel, side_size = n_blocks * kPanel;
   const int64_t step =
-      panel_size + (l.before ? side_size : 0) + (l.after ? side_size : 0);
+      panel_step(panel_size + side_size * (l.before + l.after));
 
   Buffer<T> packed(exec, chunk * width * kRows), panels;
   if (!once) panels.grow(exec, l.all_tiles * step);

@@ -27,9 +27,9 @@ class Backward {
         l_(exec, p, bias),
         band_(l_.band),
         row_panel_(band_.rows * kPanel),
-        key_panel_(band_.keys * kPanel),
+        key_panel_(panel_step(band_.keys * kPanel)),
         side_(blocks(band_.keys) * kPanel),
-        row_step_(row_panel_ + side_ * (l_.before + l_.after)),
+        row_step_(panel_step(row_panel_ + side_ * (l_.before + l_.after))),
         flags_(exec, l_.all_tiles * band_.rows),
         shares_(l_.all_tiles) {}
 

@@ -46,18 +46,21 @@ struct ConvFunction : torch::autograd::Function<ConvFunction> {
       ctx->save_for_backward({q, k, v, w, padded, out.r, out.lse});
       return out.r;
     }
-    at::Tensor y = at::empty_like(v), r, den;
-    if (record)
-      r = q.defined() ? at::empty_like(v) : y, den = at::empty_like(k);
+    at::Tensor y = at::empty_like(v), r, den, unsafe;
+    if (record) {
+      r = q.defined() ? at::empty_like(v) : y;
+      den = at::empty_like(k);
+      unsafe = at::empty({v.size(0), v.size(2)}, v.options().dtype(at::kByte));
+    }
     AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::conv", [&] {
       kernels::run_conv<scalar_t>(
           at_exec(), problem<scalar_t>(q, k, v, padded, T, causal),
           conv_bias<scalar_t>(w, grid, window_only, nullptr),
           y.data_ptr<scalar_t>(),
           {q.defined() ? data<scalar_t>(r) : nullptr, data<scalar_t>(den),
-           nullptr});
+           data<uint8_t>(unsafe)});
     });
-    ctx->save_for_backward({q, k, v, w, padded, r, den});
+    ctx->save_for_backward({q, k, v, w, padded, r, den, unsafe});
     return y;
   }
 
@@ -80,7 +83,8 @@ struct ConvFunction : torch::autograd::Function<ConvFunction> {
             at_exec(), problem<scalar_t>(q, k, v, padded, k.size(1), causal),
             conv_bias<scalar_t>(w, grid, window_only, data<scalar_t>(dw)),
             dy.data_ptr<scalar_t>(),
-            {s[5].data_ptr<scalar_t>(), s[6].data_ptr<scalar_t>(), nullptr},
+            {s[5].data_ptr<scalar_t>(), s[6].data_ptr<scalar_t>(),
+             s[7].data_ptr<uint8_t>()},
             {data<scalar_t>(dq), dk.data_ptr<scalar_t>(),
              dv.data_ptr<scalar_t>()});
       });
