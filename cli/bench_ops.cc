@@ -155,7 +155,7 @@ void bench_speed(const BenchOptions& options) {
 
   Progress progress(total + 1);
   progress.next("what this machine can do");
-  const Machine machine = measure_machine();
+  const Machine machine = measure_machine(options.quick);
   std::vector<Row> rows;
   for (const Contest& contest : chosen) {
     const Data data = make_data(contest.c);

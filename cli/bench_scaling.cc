@@ -155,8 +155,9 @@ void bench_scaling(const BenchOptions& options) {
   if (!options.plot.empty()) write(options.plot, "", std::ios::app);
 
   std::vector<int64_t> lengths;
-  const int64_t longest = options.quick ? 2048 : 65536;
-  for (int64_t T = 1024; T <= longest; T *= 2) lengths.push_back(T);
+  const int64_t shortest = options.quick ? 512 : 1024;
+  const int64_t longest = options.quick ? 1024 : 65536;
+  for (int64_t T = shortest; T <= longest; T *= 2) lengths.push_back(T);
 
   Points points;
   std::map<std::string, std::string> ended;

@@ -81,11 +81,11 @@ double fastest(int runs, const F& f) {
 
 }  // namespace
 
-Machine measure_machine() {
+Machine measure_machine(bool quick) {
   const auto threads = static_cast<size_t>(at::get_num_threads());
   Machine machine;
   {
-    const size_t each = (size_t{128} << 20) / threads;
+    const size_t each = (size_t{quick ? 16u : 128u} << 20) / threads;
     std::vector<char> from(each * threads, 1), to(each * threads, 2);
     const double s = fastest(7, [&](int64_t t) {
       const size_t at = static_cast<size_t>(t) * each;
@@ -94,28 +94,30 @@ Machine measure_machine() {
     machine.bytes = 2. * static_cast<double>(each * threads) / s;
   }
   {
-    constexpr int64_t kRounds = 4 << 20;
+    const int64_t rounds = (quick ? 1 : 8) << 19;
     const Peak peak = choose_peak();
     std::vector<float> results(threads * 64);  // a cache line or more apart
     const double s = fastest(5, [&](int64_t t) {
-      results[static_cast<size_t>(t) * 64] = peak.run(kRounds);
+      results[static_cast<size_t>(t) * 64] = peak.run(rounds);
     });
-    machine.flops =
-        static_cast<double>(threads) * kRounds * peak.flops_per_round / s;
+    machine.flops = static_cast<double>(threads) * static_cast<double>(rounds) *
+                    peak.flops_per_round / s;
   }
   {
-    constexpr int64_t kNumbers = 2048, kRounds = 8192;  // 8 kB in, 8 kB out
+    constexpr int64_t kNumbers = 2048;  // 8 kB in, 8 kB out
+    const int64_t rounds = quick ? 1024 : 8192;
     std::vector<float> x(threads * kNumbers), y(threads * kNumbers);
     for (size_t i = 0; i < x.size(); ++i) {
       x[i] = static_cast<float>(i % 17) / 4 - 2;
     }
     const auto exp = kernels::simple_kernels<float>().exp;
     const double s = fastest(5, [&](int64_t t) {
-      for (int64_t i = 0; i < kRounds; ++i) {
+      for (int64_t i = 0; i < rounds; ++i) {
         exp(x.data() + t * kNumbers, y.data() + t * kNumbers, kNumbers);
       }
     });
-    machine.exps = static_cast<double>(threads) * kNumbers * kRounds / s;
+    machine.exps = static_cast<double>(threads) * kNumbers *
+                   static_cast<double>(rounds) / s;
   }
   return machine;
 }
