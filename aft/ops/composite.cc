@@ -1,11 +1,10 @@
 // The AFT reduction by blocks of keys, in ATen calls:
 //   r_t = sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + w_tj)
-// Blocks outside a row's window have w = 0 and reach it as one running sum. A
-// block inside the window is a matrix product,
-//   exp(k_j + w_tj) = exp(w_tj - top_t) exp(k_j - reference) exp(top_t + ...),
-// and where that could underflow, the exponents are formed one by one. What a
-// row sees, and nothing else, decides between the two, and no shape depends on
-// the data: so a causal row keeps every bit when its future changes.
+// Outside a row's window w = 0: those blocks reach it as one running sum.
+// Inside it, exp(k_j + w_tj) is factored for a matrix product; where that could
+// underflow, the exponents are formed one by one. What a row sees, and nothing
+// else, decides between the two, and no shape depends on the data: so a causal
+// row keeps every bit when its future changes.
 #include "aft/ops/composite.h"
 
 #include <ATen/ATen.h>
@@ -50,7 +49,6 @@ struct Problem {
   // Row block i meets the key blocks [i - before, i + after] one by one, hence
   // key block j the row blocks [j - after, j + before]. Elsewhere w = 0.
   int64_t before, after;
-
   Problem(const Tensor& keys, const Tensor& values, const Tensor& padded,
           const Bias& how, int64_t rows, bool is_causal)
       : bias(how), causal(is_causal), B(keys.size(0)), Tq(rows) {
@@ -63,7 +61,8 @@ struct Problem {
       k = k.masked_fill(padded.t().unsqueeze(-1), -kInf);
       v = v.masked_fill(padded.t().unsqueeze(-1), 0);
     }
-    int64_t reach = bias.window < 0 ? Tq + Tk : bias.window - 1;
+    const int64_t all = Tq + Tk;
+    int64_t reach = bias.window < 0 ? all : std::min(bias.window - 1, all);
     if (!bias.grid.empty()) reach = 0;
     for (size_t axis = bias.grid.size(), stride = 1; axis-- > 0;) {
       reach +=
@@ -85,12 +84,13 @@ struct Problem {
   }
 };
 
-/// exp(m) n and exp(m) d: sums of exp(e) x and exp(e) y. m is a whole number,
-/// so that adding and subtracting references does not round, not even around
-/// 1e4. The empty sum is -inf, 0, 0.
+/// For each position exp(m) n and exp(m) d, mostly sums of such. There m is a
+/// whole number, so that adding and subtracting it does not round, not even
+/// around 1e4. The empty sum is -inf, 0, 0.
 struct State {
   Tensor m, n, d;
 };
+
 State cut(const State& x, Range at) {
   return {cut(x.m, at), cut(x.n, at), cut(x.d, at)};
 }
@@ -110,22 +110,20 @@ void merge(const State& into, const State& part) {
   into.d.mul_(old).addcmul_(part.d, fresh);
 }
 
-/// Adds to every row of block i the sums over the blocks up to i - gap, or,
-/// with from_end, over those from i + gap on.
-void add_far(const State& rows, const Tensor& e, const Tensor& x,
-             const Tensor& y, int64_t gap, bool from_end) {
-  const int64_t T = rows.m.size(1), n = blocks(e.size(1));
-  if (gap >= std::max(blocks(T), n)) return;
-  const State sum = nothing(e, x, 1);
+/// Adds to every row of block i the sums of x over the blocks up to i - gap,
+/// or, with from_end, over those from i + gap on.
+void add_far(const State& rows, const State& x, int64_t gap, bool from_end) {
+  const int64_t Tr = rows.m.size(1), Tx = x.m.size(1), n = blocks(Tx);
+  if (gap >= std::max(blocks(Tr), n)) return;
+  const State sum = nothing(x.m, x.n, 1);
   for (int64_t step = 0; step < n; ++step) {
     const int64_t j = from_end ? n - 1 - step : step;
-    const Range at = block(j, e.size(1));
-    const Tensor m = cut(e, at).amax(1, true).ceil_();
-    const Tensor share = (cut(e, at) - finite(m)).exp_();
-    merge(sum, {m, (share * cut(x, at)).sum(1, true),
-                (share * cut(y, at)).sum(1, true)});
-    Range t = block(from_end ? j - gap : j + gap, T);
-    if (step == n - 1 && !from_end) t.end = T;
+    const State y = cut(x, block(j, Tx));
+    const Tensor m = y.m.amax(1, true).ceil_();
+    const Tensor share = (y.m - finite(m)).exp_();
+    merge(sum, {m, (share * y.n).sum(1, true), (share * y.d).sum(1, true)});
+    Range t = block(from_end ? j - gap : j + gap, Tr);
+    if (step == n - 1 && !from_end) t.end = Tr;
     if (t.begin >= 0 && t.size() > 0) merge(cut(rows, t), sum);
   }
 }
@@ -141,12 +139,11 @@ struct Pair {
 /// tap of each place [t * j] (0 outside).
 struct Window {
   Tensor row, key, inside, tap;
-
   Window(const Problem& p, const Pair& pair) {
     const auto index = p.k.options().dtype(at::kLong);
+    const Bias& bias = p.bias;
     row = at::arange(pair.t.begin, pair.t.end, index).unsqueeze(1);
     key = at::arange(pair.j.begin, pair.j.end, index);
-    const Bias& bias = p.bias;
     if (bias.window >= 0) inside = (row - key).abs() < bias.window;
     if (bias.grid.empty()) return;
     tap = at::zeros({row.numel(), key.numel()}, index);
@@ -224,12 +221,11 @@ void for_each_pair(const Problem& p, const Visit& visit) {
     const bool* check = checks.data_ptr<bool>() + 1 + 2 * j;
     const int64_t end = std::min((j + 1 + p.before) * kBlock, p.Tq);
     const int64_t corner = p.causal ? std::min((j + 1) * kBlock, end) : 0;
-    int64_t t = std::max<int64_t>(j - p.after, 0) * kBlock;
-    while (t < end) {
-      const bool diagonal = t < corner;
-      const int64_t stop = std::min(t + step, diagonal ? corner : end);
-      visit(Pair{{t, stop}, block(j, p.Tk), diagonal, check[diagonal]});
-      t = stop;
+    Range t{std::max<int64_t>(j - p.after, 0) * kBlock, 0};
+    for (; t.begin < end; t.begin = t.end) {
+      const bool diagonal = t.begin < corner;
+      t.end = std::min(t.begin + step, diagonal ? corner : end);
+      visit(Pair{t, block(j, p.Tk), diagonal, check[diagonal]});
     }
   }
 }
@@ -243,10 +239,9 @@ struct Factors {
   Tensor top;        // [G, t, 1, 1]; -inf where a row sees nothing
   Tensor reference;  // [G, 1, B, channels of k]
   Tensor exact;      // [t]: for which rows this is not safe; or undefined
-
   Factors(const Problem& problem, const Pair& pair)
       : p(problem), window(p, pair), k(cut(p.k, pair.j)), v(cut(p.v, pair.j)) {
-    const Tensor unseen = window.key > window.row;
+    const Tensor unseen = pair.diagonal ? window.key > window.row : Tensor();
     w = bias_block(p, window, pair);
     if (pair.diagonal) w = w.masked_fill(unseen, -kInf);
     const Tensor largest = w.amax(-1, true).ceil_();
@@ -290,15 +285,14 @@ struct Factors {
 
 /// [G, t, j] times [G, j, B, x].
 Tensor times(const Tensor& a, const Tensor& x) {
-  return at::bmm(a, x.flatten(2))
-      .view({a.size(0), a.size(1), x.size(2), x.size(3)});
+  return at::bmm(a, x.flatten(2)).unflatten(2, {x.size(2), x.size(3)});
 }
 
 void forward_pair(const Problem& p, const Pair& pair, const State& sum) {
   const Factors f(p, pair);
   const State part{f.reference + f.top, times(f.row, f.key * f.v),
                    times(f.row, f.key)};
-  // Where every key is padded, the reference must not push others away.
+  // If all keys are padded, the reference must not outweigh other blocks.
   part.m.masked_fill_(part.d == 0, -kInf);
   f.for_each_exact([&](Range t, Tensor which, Tensor x, Tensor own) {
     const Tensor top = x.amax(2, true).ceil_();
@@ -315,50 +309,44 @@ void forward_pair(const Problem& p, const Pair& pair, const State& sum) {
 State reduce(const Problem& p) {
   const State sum = nothing(p.k, p.v, p.Tq);
   if (!p.bias.window_only) {
-    const Tensor one = p.k.new_ones({1}).expand_as(p.k);
-    add_far(sum, p.k, p.v, one, p.before + 1, false);
-    if (!p.causal) add_far(sum, p.k, p.v, one, p.after + 1, true);
+    const State keys{p.k, p.v, p.k.new_ones({1}).expand_as(p.k)};
+    add_far(sum, keys, p.before + 1, false);
+    if (!p.causal) add_far(sum, keys, p.after + 1, true);
   }
   for_each_pair(p, [&](const Pair& pair) { forward_pair(p, pair, sum); });
   return sum;
 }
 
-/// exp(k_j + w_tj - shift_t) a_t is the share of key j in r_t, times dr_t. With
-/// s_t, the sum of a_t r_t over a head, and sums over t:
-///   dv_j = sum of exp(...) a_t,  dk_j = v_j dv_j - sum of exp(...) s_t
-struct Rows {
-  Tensor a, r, s, shift;
-};
-
-void backward_pair(const Problem& p, const Pair& pair, const Rows& all,
-                   const Tensor& all_dk, const Tensor& all_dv,
-                   const Gradients& out) {
+/// The share of key j in row t times dr_t is exp(k_j + w_tj + m_t) n_t. With
+/// d_t, the sum of n_t r_t over a head, and sums over t:
+///   dv_j = sum of exp(...) n_t,  dk_j = v_j dv_j - sum of exp(...) d_t
+void backward_pair(const Problem& p, const Pair& pair, const State& rows,
+                   const Tensor& r, const Gradients& out) {
   const Factors f(p, pair);
-  const Rows x{cut(all.a, pair.t), cut(all.r, pair.t), cut(all.s, pair.t),
-               cut(all.shift, pair.t)};
-  const Tensor dk = cut(all_dk, pair.j), dv = cut(all_dv, pair.j);
+  const State x = cut(rows, pair.t);
+  const Tensor dk = cut(out.dk, pair.j), dv = cut(out.dv, pair.j);
   // At most exp(2 kSpread + 3) where the product is safe; a row that sees only
   // padded keys may be beyond, and its share is 0.
   const Tensor scale =
-      (f.reference + f.top - x.shift).clamp_max_(2 * kSpread + 4).exp_();
+      (f.reference + f.top + x.m).clamp_max_(2 * kSpread + 4).exp_();
   if (f.exact.defined()) scale.masked_fill_(f.exact.view({1, -1, 1, 1}), 0);
-  const Tensor a = scale * x.a, s = scale.mul_(x.s);
-  const Tensor share = times(f.row.transpose(1, 2), a).mul_(f.key);
+  const Tensor n = scale * x.n, d = scale.mul_(x.d);
+  const Tensor share = times(f.row.transpose(1, 2), n).mul_(f.key);
   dv.add_(share);
   dk.add_(p.per_head(share * f.v));
-  dk.sub_(times(f.row.transpose(1, 2), s).mul_(f.key));
+  dk.sub_(times(f.row.transpose(1, 2), d).mul_(f.key));
   Tensor dw;
   if (out.dw.defined() || out.du.defined()) {
-    dw = at::bmm(a.flatten(2), (f.key * f.v).flatten(2).transpose(1, 2));
-    dw.baddbmm_(s.flatten(2), f.key.flatten(2).transpose(1, 2), 1, -1);
+    dw = at::bmm(n.flatten(2), (f.key * f.v).flatten(2).transpose(1, 2));
+    dw.baddbmm_(d.flatten(2), f.key.flatten(2).transpose(1, 2), 1, -1);
     dw.mul_(f.row);
   }
   f.for_each_exact([&](Range t, Tensor which, Tensor e, Tensor own) {
-    e.add_((own - cut(x.shift, t)).unsqueeze(2)).exp_();
-    const Tensor rows = (cut(x.a, t) * which).unsqueeze(2);
-    dv.add_((e * rows).sum(1));
-    const Tensor off = f.v.unsqueeze(1) - cut(x.r, t).unsqueeze(2);
-    e.mul_(p.per_head(off.mul_(rows)));
+    e.add_((own + cut(x.m, t)).unsqueeze(2)).exp_();
+    const Tensor a = (cut(x.n, t) * which).unsqueeze(2);
+    dv.add_((e * a).sum(1));
+    const Tensor off = f.v.unsqueeze(1) - cut(cut(r, pair.t), t).unsqueeze(2);
+    e.mul_(p.per_head(off.mul_(a)));
     dk.add_(e.sum(1));
     if (dw.defined()) cut(dw, t).add_(e.sum({3, 4}));
   });
@@ -381,32 +369,31 @@ Gradients backward(const Tensor& dr, const Tensor& k, const Tensor& v,
                    const Tensor& r, const Tensor& lse) {
   const at::NoGradGuard no_grad;
   const Problem p(k, v, padded, bias, r.size(1), causal);
-  Rows x{p.inward(dr), p.inward(r), {}, p.inward(lse)};
+  const Tensor rows = p.inward(r);
+  State x{-p.inward(lse), p.inward(dr), {}};
   // Of a large log den too little is left after the point to be an exponent.
-  if (((x.shift.abs() > kSpread) & x.shift.isfinite()).any().item<bool>()) {
+  if (((x.m.abs() > kSpread) & x.m.isfinite()).any().item<bool>()) {
     const State sum = reduce(p);
-    x.shift = sum.m;
-    x.a = x.a / sum.d.masked_fill(sum.d == 0, 1);
+    x.m = -sum.m;
+    x.n = x.n / sum.d.masked_fill(sum.d == 0, 1);
   }
-  // A row without keys, where log den = -inf, has no share in anything.
-  x.shift = x.shift.masked_fill(x.shift == -kInf, kInf);
-  x.s = p.per_head(x.a * x.r);
+  x.m.masked_fill_(x.m == kInf, -kInf);  // a row without keys has no share
+  x.d = p.per_head(x.n * rows);
   const State far = nothing(p.k, p.v, p.Tk);
   if (!bias.window_only) {
-    add_far(far, -x.shift, x.a, x.s, p.before + 1, true);
-    if (!causal) add_far(far, -x.shift, x.a, x.s, p.after + 1, false);
+    add_far(far, x, p.before + 1, true);
+    if (!causal) add_far(far, x, p.after + 1, false);
   }
-  const Tensor share = (p.k + far.m).exp_(), dv = far.n.mul_(share);
-  const Tensor dk = p.per_head(dv * p.v) - far.d.mul_(share);
+  const Tensor share = (p.k + far.m).exp_();
   Gradients out;
-  if (bias.w.defined())
-    out.dw = at::zeros_like(bias.w, at::MemoryFormat::Contiguous);
+  out.dv = far.n.mul_(share);
+  out.dk = p.per_head(out.dv * p.v) - far.d.mul_(share);
+  if (bias.w.defined()) out.dw = at::zeros(bias.w.sizes(), k.options());
   if (bias.u.defined()) out.du = at::zeros_like(bias.u);
   if (bias.u.defined()) out.dv_pos = at::zeros_like(bias.v_pos);
-  for_each_pair(
-      p, [&](const Pair& pair) { backward_pair(p, pair, x, dk, dv, out); });
-  out.dk = p.outward(dk);
-  out.dv = p.outward(dv);
+  for_each_pair(p, [&](const Pair& at) { backward_pair(p, at, x, rows, out); });
+  out.dk = p.outward(out.dk);
+  out.dv = p.outward(out.dv);
   return out;
 }
 
