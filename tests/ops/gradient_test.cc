@@ -1,0 +1,263 @@
+// Gradients: finite differences in double, every gate beside ATen, some inputs
+// only, none at all, and no second derivative.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <optional>
+
+#include "tests/ops/calls.h"
+
+namespace aft::ops {
+namespace {
+
+const char* const kGates[] = {"sigmoid", "relu",     "tanh",     "gelu",
+                              "silu",    "softplus", "identity", "none"};
+
+double loss(const Call& call, const Tensors& t, const std::string& gate) {
+  const at::NoGradGuard no_grad;
+  return (apply(call, t, gate) * t.dy).sum().item<double>();
+}
+
+/// Central differences in every number of every differentiable tensor.
+void check_differences(const Call& call, const std::string& gate) {
+  SCOPED_TRACE(::testing::Message() << call.name << ", gate " << gate);
+  Tensors t = tensors(call, at::kDouble);
+  t.requires_grad();
+  apply(call, t, gate).backward(t.dy);
+  constexpr double kStep = 1e-5;
+  for (Tensor* x : t.differentiable()) {
+    if (gate == "none" && x == &t.q) {
+      EXPECT_FALSE(x->grad().defined());
+      continue;
+    }
+    const Tensor flat = x->detach().view({-1}), got = x->grad().view({-1});
+    double* at = flat.data_ptr<double>();
+    Numbers want(flat.numel());
+    for (int64_t i = 0; i < flat.numel(); ++i) {
+      const double before = at[i];
+      at[i] = before + kStep;
+      const double up = loss(call, t, gate);
+      at[i] = before - kStep;
+      want[i] = (up - loss(call, t, gate)) / (2 * kStep);
+      at[i] = before;
+    }
+    EXPECT_LE(relative_error(numbers(got), want, 1), 1e-8)
+        << "argument " << (x - &t.q);
+  }
+}
+
+/// Few numbers, so that each can be moved.
+Call shrunk(const Operator& op, int64_t T, int64_t D, int64_t H, bool causal,
+            int64_t rank) {
+  Call call{"", op, Data({2, T, T, D, H}, {"", causal, true, true}, 1)};
+  if (rank > 0) factorise(&call, rank, 2);
+  return call;
+}
+
+std::vector<Call> small_calls(bool causal) {
+  const int64_t T = 7;
+  const Numbers w = Random(3).normals(T * T), taps = Random(4).normals(2 * 9);
+  const auto cut = [&](int64_t n) {
+    return Numbers(taps.begin(), taps.begin() + 2 * n);
+  };
+  std::vector<Call> all = {
+      shrunk(kernels::simple(), T, 3, 3, causal, 0),
+      shrunk(kernels::full(w), T, 3, 3, causal, 0),
+      shrunk(kernels::full(w), T, 3, 3, causal, 2),
+      shrunk(kernels::local(w, 3), T, 3, 3, causal, 0),
+      shrunk(kernels::local(w, 3), T, 3, 3, causal, 2),
+      shrunk(kernels::local(w, 2, true), T, 3, 3, causal, 2),
+      shrunk(kernels::conv(cut(3), {T}, {3}), T, 4, 2, causal, 0),
+      shrunk(kernels::conv(cut(3), {T}, {3}, true), T, 4, 2, causal, 0)};
+  if (!causal) {
+    all.push_back(
+        shrunk(kernels::conv(cut(9), {2, 3}, {3, 3}), 6, 4, 2, false, 0));
+    all.push_back(
+        shrunk(kernels::conv(cut(3), {1, 3, 2}, {1, 3, 1}), 6, 4, 2, false, 0));
+  }
+  const char* const names[] = {"simple",  "full dense", "full", "local dense",
+                               "local",   "local only", "conv", "conv only",
+                               "conv 2d", "conv 3d"};
+  for (size_t i = 0; i < all.size(); ++i) all[i].name = names[i];
+  return all;
+}
+
+TEST(Gradient, FiniteDifferences) {
+  for (bool composite : {false, true}) {
+    std::optional<CompositeGuard> guard;
+    if (composite) guard.emplace();
+    for (bool causal : {false, true}) {
+      SCOPED_TRACE(::testing::Message()
+                   << "composite " << composite << ", causal " << causal);
+      for (const Call& call : small_calls(causal)) {
+        check_differences(call, "sigmoid");
+      }
+    }
+  }
+}
+
+TEST(Gradient, FiniteDifferencesOfEveryGate) {
+  const auto some = small_calls(true);
+  for (const char* gate : kGates) {
+    check_differences(some[0], gate);
+    check_differences(some[4], gate);
+    check_differences(some[6], gate);
+  }
+}
+
+double gate_of(const std::string& gate, double x) {
+  if (gate == "sigmoid") return 1 / (1 + std::exp(-x));
+  if (gate == "relu") return std::max(x, 0.0);
+  if (gate == "tanh") return std::tanh(x);
+  if (gate == "gelu") return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
+  if (gate == "silu") return x / (1 + std::exp(-x));
+  if (gate == "softplus") return std::log1p(std::exp(x));
+  return gate == "none" ? 1 : x;
+}
+
+// gate(q) times the operator without q, forward and backward, as ATen does it.
+TEST(Gradient, GatesBesideATen) {
+  using Function = std::function<Tensor(const Tensor&)>;
+  const std::pair<const char*, Function> all[] = {
+      {"sigmoid", [](const Tensor& x) { return at::sigmoid(x); }},
+      {"relu", [](const Tensor& x) { return at::relu(x); }},
+      {"tanh", [](const Tensor& x) { return at::tanh(x); }},
+      {"gelu", [](const Tensor& x) { return at::gelu(x); }},
+      {"silu", [](const Tensor& x) { return at::silu(x); }},
+      {"softplus", [](const Tensor& x) { return at::softplus(x); }},
+      {"identity", [](const Tensor& x) { return x * 1; }},
+      {"none", [](const Tensor& x) { return at::ones_like(x); }}};
+  for (bool composite : {false, true}) {
+    std::optional<CompositeGuard> guard;
+    if (composite) guard.emplace();
+    for (const Call& call : calls(false)) {
+      for (const auto& [gate, function] : all) {
+        SCOPED_TRACE(::testing::Message() << call.name << ", " << gate);
+        Tensors t = tensors(call, at::kDouble),
+                same = tensors(call, at::kDouble);
+        t.requires_grad(), same.requires_grad();
+        const Tensor y = apply(call, t, gate);
+        y.backward(t.dy);
+        const Tensor q = same.q;
+        same.q = Tensor();
+        const Tensor r = apply(call, same);
+        const Tensor want = function(q) * r;
+        want.backward(same.dy);
+        EXPECT_LE(relative_error(numbers(y), numbers(want)), 1e-14);
+        Numbers direct = numbers(r);
+        for (size_t i = 0; i < direct.size(); ++i) {
+          direct[i] *= gate_of(gate, call.data.q[i]);
+        }
+        EXPECT_LE(relative_error(numbers(y), direct), 1e-12);
+        if (std::string(gate) == "none") {
+          EXPECT_FALSE(t.q.grad().defined());
+        } else {
+          EXPECT_LE(relative_error(numbers(t.q.grad()), numbers(q.grad())),
+                    1e-13);
+        }
+        EXPECT_LE(
+            relative_error(numbers(t.k.grad()), numbers(same.k.grad()), 1),
+            1e-13);
+        EXPECT_LE(relative_error(numbers(t.v.grad()), numbers(same.v.grad())),
+                  1e-13);
+      }
+    }
+  }
+}
+
+// Any subset of the inputs may ask for gradients; those are the same, and the
+// others get none.
+TEST(Gradient, SomeInputsOnly) {
+  for (bool composite : {false, true}) {
+    std::optional<CompositeGuard> guard;
+    if (composite) guard.emplace();
+    for (const char* gate : {"sigmoid", "tanh"}) {
+      for (const Call& call : calls(true)) {
+        SCOPED_TRACE(::testing::Message() << call.name << ", " << gate
+                                          << ", composite " << composite);
+        Tensors all = tensors(call, at::kFloat);
+        all.requires_grad();
+        apply(call, all, gate).backward(all.dy);
+        const size_t n = all.differentiable().size();
+        for (unsigned subset = 1; subset < 1u << n; ++subset) {
+          Tensors t = tensors(call, at::kFloat);
+          for (size_t i = 0; i < n; ++i) {
+            t.differentiable()[i]->requires_grad_((subset >> i & 1) != 0);
+          }
+          apply(call, t, gate).backward(t.dy);
+          for (size_t i = 0; i < n; ++i) {
+            const Tensor got = t.differentiable()[i]->grad();
+            ASSERT_EQ(got.defined(), (subset >> i & 1) != 0) << subset;
+            if (!got.defined()) continue;
+            EXPECT_TRUE(at::equal(got, all.differentiable()[i]->grad()))
+                << "subset " << subset << ", argument " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Gradient, NoneAsked) {
+  for (const Call& call : calls(false)) {
+    SCOPED_TRACE(call.name);
+    Tensors t = tensors(call, at::kFloat);
+    const Tensor plain = apply(call, t);
+    EXPECT_FALSE(plain.requires_grad());
+    t.requires_grad();
+    {
+      const at::NoGradGuard no_grad;
+      const Tensor y = apply(call, t);
+      EXPECT_FALSE(y.requires_grad());
+      EXPECT_TRUE(at::allclose(y, plain, 1e-6, 1e-6));
+    }
+    {
+      const c10::InferenceMode inference;
+      EXPECT_TRUE(at::allclose(apply(call, t), plain, 1e-6, 1e-6));
+    }
+    const Tensor recorded = apply(call, t);
+    EXPECT_TRUE(recorded.requires_grad());
+    EXPECT_TRUE(at::allclose(recorded, plain, 1e-6, 1e-6));
+  }
+}
+
+// A graph serves twice where it is kept, and gradients add up.
+TEST(Gradient, KeptGraphs) {
+  for (const Call& call : calls(true)) {
+    SCOPED_TRACE(call.name);
+    Tensors t = tensors(call, at::kFloat);
+    t.requires_grad();
+    const Tensor y = apply(call, t);
+    y.backward(t.dy, /*retain_graph=*/true);
+    const Tensor once = t.k.grad().clone();
+    y.backward(t.dy);
+    EXPECT_TRUE(at::equal(t.k.grad(), once * 2));
+    EXPECT_THROW(y.backward(t.dy), c10::Error);
+  }
+}
+
+TEST(Gradient, SecondDerivativesAreRefused) {
+  for (bool composite : {false, true}) {
+    std::optional<CompositeGuard> guard;
+    if (composite) guard.emplace();
+    for (const Call& call : calls(true)) {
+      SCOPED_TRACE(call.name);
+      Tensors t = tensors(call, at::kFloat);
+      t.requires_grad();
+      const Tensor y = apply(call, t);
+      try {
+        y.backward(t.dy, /*retain_graph=*/true, /*create_graph=*/true);
+        ADD_FAILURE() << "no error";
+      } catch (const c10::Error& error) {
+        const std::string message = error.what_without_backtrace();
+        EXPECT_NE(message.find("aft::"), std::string::npos) << message;
+        EXPECT_NE(message.find("second derivative"), std::string::npos)
+            << message;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aft::ops
