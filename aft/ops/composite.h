@@ -32,9 +32,10 @@ struct Reduced {
 /// Stable for every finite input; when causal, r up to t does not change by a
 /// bit with anything after t. Memory O(B (Tq + Tk) D): no buffer of Tq x Tk.
 /// Time O(Tk D) for simple, O(T s D) for local and conv in 1d, O(Tq Tk D) as
-/// matrix products otherwise; several times that where the exponents of a block
-/// of keys and those of a row of biases both spread wider than exp can bear.
-/// Waits for the device once (backward: twice), and once for each such block.
+/// matrix products otherwise. Rows for which a product could underflow cost 10
+/// to 20 times as much: the keys of a block spread by more than 32 and, but on
+/// the causal diagonal, the row's biases do as well. Waits for the device once
+/// (backward: twice), and once for each block with such keys.
 Reduced forward(const at::Tensor& k, const at::Tensor& v,
                 const at::Tensor& padded, const Bias& bias, int64_t Tq,
                 bool causal);
