@@ -10,13 +10,11 @@
 int main() {
   const at::Tensor q = at::randn({2, 5, 4}), k = at::randn({2, 5, 4}),
                    v = at::randn({2, 5, 4});
-  const at::Tensor by_name =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("aft::simple", "")
-          .typed<at::Tensor(const c10::optional<at::Tensor>&, const at::Tensor&,
-                            const at::Tensor&, const c10::optional<at::Tensor>&,
-                            bool, c10::string_view)>()
-          .call(q, k, v, c10::nullopt, false, "sigmoid");
+  torch::jit::Stack stack = {q, k, v, c10::IValue(), false, "sigmoid"};
+  c10::Dispatcher::singleton()
+      .findSchemaOrThrow("aft::simple", "")
+      .callBoxed(stack);
+  const at::Tensor by_name = stack.at(0).toTensor();
   const at::Tensor weight = k.softmax(1);
   const at::Tensor expected = q.sigmoid() * (weight * v).sum(1, true);
   if (!at::allclose(by_name, expected, 1e-5, 1e-6)) {
