@@ -114,7 +114,8 @@ std::string labels(const Panel& panel, const Axis& x, const Axis& y) {
   for (const Label& l : all) {
     out += text_at(l.x, l.y, panel.series[l.series].name,
                    std::string("font-size=\"12\" font-weight=\"bold\" "
-                               "fill=\"") +
+                               "paint-order=\"stroke\" stroke=\"#fff\" "
+                               "stroke-width=\"3\" fill=\"") +
                        kColours[l.series % kColourCount] + "\"");
   }
   return out;
