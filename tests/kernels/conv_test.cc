@@ -78,8 +78,10 @@ TEST(Conv, HostileKeysAndBiases) {
         const Numbers w = turn % 3 != 0
                               ? testing::hostile_biases(random, c.H * c.taps())
                               : random.normals(c.H * c.taps());
+        // The exact path is the same code on every target.
+        const auto some = kind < 4 || c.T() > 100 ? check_here : check;
         for (bool only : {false, true}) {
-          check(conv_of(c, w, only), data, kHostile);
+          some(conv_of(c, w, only), data, kHostile);
         }
       }
     }

@@ -237,18 +237,25 @@ struct Tolerance {
 };
 constexpr Tolerance kHostile{4e-6, 2e-11};
 
-/// The kernels against the oracle, in both types, on every target.
+/// The kernels against the oracle in both types: check_here on the target that
+/// is chosen, check on every target.
+inline void check_against(const Result& want, const Operator& op,
+                          const Data& data, const Tolerance& tolerance) {
+  {
+    SCOPED_TRACE("float");
+    expect_close(run<float>(op, data), want, tolerance.of_float);
+  }
+  SCOPED_TRACE("double");
+  expect_close(run<double>(op, data), want, tolerance.of_double);
+}
+inline void check_here(const Operator& op, const Data& data,
+                       const Tolerance& tolerance = {}) {
+  check_against(expected(op, data), op, data, tolerance);
+}
 inline void check(const Operator& op, const Data& data,
                   const Tolerance& tolerance = {}) {
   const Result want = expected(op, data);
-  for_each_target([&] {
-    {
-      SCOPED_TRACE("float");
-      expect_close(run<float>(op, data), want, tolerance.of_float);
-    }
-    SCOPED_TRACE("double");
-    expect_close(run<double>(op, data), want, tolerance.of_double);
-  });
+  for_each_target([&] { check_against(want, op, data, tolerance); });
 }
 
 /// Which of n numbers from `at` on differ in any bit; -1: none.
