@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <cmath>
+#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -110,8 +111,10 @@ std::string to_table(const std::vector<Row>& rows) {
   for (const Row& r : rows) {
     std::string target = "-";
     if (r.target > 0) {
-      target = ">= " + number(r.target);
-      target += r.ratio >= r.target ? " met   " : " MISSED";
+      char text[32];
+      snprintf(text, sizeof(text), ">= %.2g %-6s", r.target,
+               r.ratio >= r.target ? "met" : "MISSED");
+      target = text;
     }
     cells.push_back({r.name, pass_name(r.pass), r.rival,
                      std::to_string(r.threads), number(r.aft_ms),
