@@ -222,10 +222,16 @@ TEST(Modules, PrintCloneAndSave) {
     EXPECT_TRUE(torch::equal(copy->forward(x), y));
   });
   std::ostringstream text;
-  text << AFTConv(AFTConvOptions(12, 3, {3, 5}).window_only(true));
+  text << AFTConv(AFTConvOptions(12, 3, {3, 5}).window_only(true).out(false));
   EXPECT_EQ(text.str(),
             "AFTConv(dim=12, heads=3, kernel=[3, 5], window_only=true, "
-            "causal=false, out=true, gate=sigmoid)");
+            "causal=false, out=false, gate=sigmoid)(\n"
+            "  (query): torch::nn::Linear(in_features=12, out_features=12, "
+            "bias=true)\n"
+            "  (key): torch::nn::Linear(in_features=12, out_features=3, "
+            "bias=true)\n"
+            "  (value): torch::nn::Linear(in_features=12, out_features=12, "
+            "bias=true)\n)");
 }
 
 TEST(Modules, StandInASequential) {
