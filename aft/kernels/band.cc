@@ -79,18 +79,23 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
     auto bad = hn::Or(hn::Gt(hn::Sub(max, ref), limit), hn::Gt(size, v_limit));
     if (band.window_only)
       bad = hn::Or(bad, hn::Lt(hn::Sub(min, ref), hn::Neg(limit)));
-    if (HWY_LIKELY(hn::AllFalse(d, bad)) || s.safe <= j0) continue;
-    // Something is beyond Safe, here or (max and min remember) before: look for
-    // the first key that is.
-    for (int64_t j = j0; j < std::min(j1, s.safe); ++j) {
+    if (HWY_LIKELY(hn::AllFalse(d, bad))) continue;
+    // Something is beyond Safe, here or (max and min remember) before: find the
+    // first such key, and take such keys out: a fast row meets them with a
+    // weight of 0, which must not become 0 * inf.
+    const int last =
+        static_cast<int>(std::min<size_t>(i + hn::Lanes(d), lanes));
+    for (int64_t j = j0; j < j1; ++j) {
       if (strip.padded && strip.padded[j]) continue;
-      for (int c = static_cast<int>(i);
-           c < std::min<int>(static_cast<int>(i + hn::Lanes(d)), lanes); ++c) {
+      for (int c = static_cast<int>(i); c < last; ++c) {
         const T x = keys[j * strip.stride + c] - s.ref[c];
+        const T v = values[j * strip.stride + c];
         const bool beyond = x > Safe<T>::exponent ||
+                            std::abs(v) > Safe<T>::value ||
                             (band.window_only && x < -Safe<T>::exponent);
-        if (beyond || std::abs(values[j * strip.stride + c]) > Safe<T>::value)
-          s.safe = std::min(s.safe, j);
+        if (!beyond) continue;
+        s.safe = std::min(s.safe, j);
+        panel[j * kPanel + c] = panel[j * kPanel + kTile + c] = T(0);
       }
     }
   }

@@ -150,7 +150,9 @@ bool Pack(const Window& w, const Lanes<const T>& x, const T* y,
         value = hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)), value);
         const auto most = hn::Max(hn::Load(d, largest + i), hn::Abs(value));
         hn::Store(most, d, largest + i);
-        value = hn::Mul(value, scale);
+        // What is beyond Safe takes the exact path: out, before it meets a 0.
+        const auto beyond = hn::Gt(hn::Abs(value), hn::Set(d, Safe<T>::value));
+        value = hn::IfThenZeroElse(beyond, hn::Mul(value, scale));
       }
       hn::Store(value, d, out + i);
     }

@@ -1,6 +1,7 @@
 // What the run_*.cc share: buffers from Exec, and the gate in double.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -27,6 +28,22 @@ class Buffer {
   std::shared_ptr<void> memory_;
   int64_t size_ = 0;
 };
+
+/// Whether there is nothing to reduce: then y = 0 (if it has numbers at all).
+template <class T>
+bool nothing(const Problem<T>& p, T* y) {
+  if (p.B * p.Tq * p.D > 0 && p.Tk > 0) return false;
+  std::fill_n(y, p.B * p.Tq * p.D, T(0));
+  return true;
+}
+template <class T>
+bool nothing(const Problem<T>& p, const Gradients<T>& g) {
+  if (p.B * p.Tq * p.D > 0 && p.Tk > 0) return false;
+  if (g.dq) std::fill_n(g.dq, p.B * p.Tq * p.D, T(0));
+  std::fill_n(g.dk, p.B * p.Tk * p.H, T(0));
+  std::fill_n(g.dv, p.B * p.Tk * p.D, T(0));
+  return true;
+}
 
 inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 

@@ -53,7 +53,7 @@ void run_simple_backward(const Exec&, const Problem<T>&, const T* dy,
 /// `take` comes from one.
 template <class T>
 struct BandBias {
-  int64_t window;    // |t - j| < window; < 0: everything (full)
+  int64_t window;    // |t - j| < window; < 0: everything (full), 0: simple
   bool window_only;  // outside: -inf instead of 0
   /// w[(t - t0) * ld + j - j0] for t in [t0, t1), j in [j0, j1).
   std::function<void(int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* w,

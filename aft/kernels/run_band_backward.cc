@@ -284,6 +284,11 @@ template <class T>
 void run_band_backward(const Exec& exec, const Problem<T>& p,
                        const BandBias<T>& bias, const T* dy,
                        const Saved<T>& saved, const Gradients<T>& grad) {
+  if (nothing(p, grad)) return;
+  if (bias.window == 0) {
+    run_simple_backward(exec, p, dy, grad);
+    return;
+  }
   Backward<T>(exec, p, bias, dy, saved, grad).run();
 }
 

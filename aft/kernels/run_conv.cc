@@ -10,6 +10,7 @@ namespace aft::kernels {
 template <class T>
 void run_conv(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
               T* y, const Saved<T>& saved) {
+  if (nothing(p, y)) return;
   const Conv<T> conv(exec, p, bias);
   const Window& window = conv.window;
   const int64_t n = conv.T_;

@@ -271,6 +271,11 @@ template <class T>
 void run_conv_backward(const Exec& exec, const Problem<T>& p,
                        const ConvBias<T>& bias, const T* dy,
                        const Saved<T>& saved, const Gradients<T>& grad) {
+  if (nothing(p, grad)) {
+    const int64_t* s = bias.kernel;
+    if (bias.dw) std::fill_n(bias.dw, p.H * s[0] * s[1] * s[2], T(0));
+    return;
+  }
   Backward<T>(exec, p, bias, dy, saved, grad).run();
 }
 

@@ -55,6 +55,7 @@ void for_pieces(const Exec& exec, const Problem<T>& p, T* y, const F& f) {
 
 template <class T>
 void run_simple(const Exec& exec, const Problem<T>& p, T* y) {
+  if (nothing(p, y)) return;
   for_pieces(exec, p, y, [](int64_t, const Simple<T>& piece, Buffer<T>&) {
     simple_kernels<T>().forward(piece);
   });
@@ -63,6 +64,7 @@ void run_simple(const Exec& exec, const Problem<T>& p, T* y) {
 template <class T>
 void run_simple_backward(const Exec& exec, const Problem<T>& p, const T* dy,
                          const Gradients<T>& grad) {
+  if (nothing(p, grad)) return;
   T* no_output = nullptr;
   for_pieces(exec, p, no_output,
              [&](int64_t b, const Simple<T>& piece, Buffer<T>& scratch) {

@@ -139,7 +139,7 @@ HWY_INLINE void RowGradient(const Simple<T>& a, int64_t t, const T* dy, T* dq,
         g = GateGradient(tag, g, hn::LoadU(tag, qt + i), r, dqv);
         StoreTile(tag, dqv, dq + row + c, i, lanes);
       }
-      const auto share = Ratio(tag, g, den);
+      const auto share = Ratio(tag, hn::Mul(g, hn::Set(tag, kOne<T>)), den);
       hn::StoreU(share, tag, out + c + i);
       hn::StoreU(hn::Mul(share, r), tag, out + kSimpleChannels + c + i);
       hn::StoreU(hn::Load(tag, s.m + c + i), tag,
@@ -163,9 +163,8 @@ HWY_INLINE void KeyGradient(const Simple<T>& a, int64_t j, const T* A,
     for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
       auto gv = hn::Zero(tag), gk = hn::Zero(tag);
       if (!padded) {
-        const auto e = hn::Mul(ExpV(tag, hn::Sub(hn::LoadU(tag, kt + i),
-                                                 hn::LoadU(tag, m + c + i))),
-                               hn::Set(tag, kOne<T>));
+        const auto e = ExpV(
+            tag, hn::Sub(hn::LoadU(tag, kt + i), hn::LoadU(tag, m + c + i)));
         const auto A_ = hn::LoadU(tag, A + c + i),
                    C_ = hn::LoadU(tag, C + c + i);
         gv = hn::Mul(e, A_);
@@ -256,42 +255,51 @@ void StepInWindow(const WindowStep<T>& a) {
   const TileTag<T> tag;
   ForTiles(a.n, [&](int64_t c, int lanes) {
     HWY_ALIGN T kb[kTile], vb[kTile], wb[kTile], qb[kTile], sb[3][kTile];
-    // Two passes over the window: its maximum, then the sums, so that nothing
-    // is rescaled.
     for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
-      const auto lowest = hn::Set(tag, std::numeric_limits<T>::lowest());
-      const auto exponent = [&](int64_t e) {
-        const int64_t slot = (a.first + e) % a.capacity;
-        const auto k =
-            hn::LoadU(tag, Widen(a.ring_k + slot * a.n + c, lanes, kb) + i);
-        if (!a.w) return k;
-        return hn::Add(
-            k, a.w_per_channel
-                   ? hn::LoadU(tag, Widen(a.w + e * a.n + c, lanes, wb) + i)
-                   : hn::Set(tag, a.w[e]));
+      const auto slot = [&](int64_t e) {
+        return (a.first + e) % a.capacity * a.n + c;
+      };
+      const auto key = [&](int64_t e) {
+        return hn::LoadU(tag, Widen(a.ring_k + slot(e), lanes, kb) + i);
+      };
+      const auto bias = [&](int64_t e) {
+        if (!a.w) return hn::Zero(tag);
+        if (!a.w_per_channel) return hn::Set(tag, a.w[e]);
+        return hn::LoadU(tag, Widen(a.w + e * a.n + c, lanes, wb) + i);
       };
       const auto past = [&](int p) {
         return hn::LoadU(tag, Widen(a.state + p * a.n + c, lanes, sb[p]) + i);
       };
-      auto m = a.has_past ? past(0) : lowest;
-      for (int64_t e = 0; e < a.count; ++e) m = hn::Max(m, exponent(e));
-      const auto scale =
-          a.has_past ? ExpV(tag, hn::Sub(past(0), m)) : hn::Zero(tag);
-      auto num = a.has_past ? hn::Mul(scale, past(1)) : hn::Zero(tag);
-      auto den = a.has_past ? hn::Mul(scale, past(2)) : hn::Zero(tag);
+      // Two passes over the window: its largest exponent k + w, then the sums,
+      // so that nothing is rescaled. Exponents are (k - k_max) + (w - w_max):
+      // k + w of large numbers would round away what their difference needs.
+      auto k_max = hn::Set(tag, std::numeric_limits<T>::lowest());
+      auto w_max = hn::Zero(tag), max = k_max;
+      if (a.has_past) k_max = max = past(0);
       for (int64_t e = 0; e < a.count; ++e) {
-        const auto p =
-            hn::Mul(ExpV(tag, hn::Sub(exponent(e), m)), hn::Set(tag, kOne<T>));
-        const int64_t slot = (a.first + e) % a.capacity;
-        num = hn::MulAdd(
-            p, hn::LoadU(tag, Widen(a.ring_v + slot * a.n + c, lanes, vb) + i),
-            num);
+        const auto k = key(e), w = bias(e), x = hn::Add(k, w);
+        const auto rises = hn::Gt(x, max);
+        max = hn::Max(max, x);
+        k_max = hn::IfThenElse(rises, k, k_max);
+        w_max = hn::IfThenElse(rises, w, w_max);
+      }
+      auto num = hn::Zero(tag), den = hn::Zero(tag);
+      if (a.has_past) {
+        const auto f = ExpV(tag, hn::Sub(hn::Sub(past(0), k_max), w_max));
+        num = hn::Mul(f, past(1)), den = hn::Mul(f, past(2));
+      }
+      for (int64_t e = 0; e < a.count; ++e) {
+        const auto x = hn::Add(hn::Sub(key(e), k_max), hn::Sub(bias(e), w_max));
+        const auto p = hn::Mul(ExpV(tag, x), hn::Set(tag, kOne<T>));
+        const T* v = Widen(a.ring_v + slot(e), lanes, vb);
+        num = hn::MulAdd(p, hn::LoadU(tag, v + i), num);
         den = hn::Add(den, p);
       }
       auto y = Ratio(tag, num, den);
-      if (a.q)
-        y = hn::Div(
-            y, GateDivisor(tag, hn::LoadU(tag, Widen(a.q + c, lanes, qb) + i)));
+      if (a.q) {
+        const T* q = Widen(a.q + c, lanes, qb);
+        y = hn::Div(y, GateDivisor(tag, hn::LoadU(tag, q + i)));
+      }
       StoreTile(tag, y, a.y + c, i, lanes);
     }
   });
