@@ -49,8 +49,11 @@ template <class T>
 void run_simple_backward(const Exec&, const Problem<T>&, const T* dy,
                          const Gradients<T>&);
 
-/// The biases of full and local. Calls may come from several threads at once;
-/// `take` comes from one.
+/// What a piece of dw is for: what belongs to its rows (u, or w itself), or to
+/// its keys (v).
+enum class BandSide { kRows, kKeys };
+
+/// The biases of full and local. Calls may come from several threads at once.
 template <class T>
 struct BandBias {
   int64_t window;    // |t - j| < window; < 0: everything (full), 0: simple
@@ -64,9 +67,10 @@ struct BandBias {
                      int64_t ld)>
       keys;
   /// Takes a piece of dw, in the layout of `rows`, to be added up; empty: not
-  /// wanted.
+  /// wanted. Each piece comes twice, once for each side, in order; the sides
+  /// may come at once from two threads.
   std::function<void(int64_t t0, int64_t t1, int64_t j0, int64_t j1,
-                     const T* dw, int64_t ld)>
+                     const T* dw, int64_t ld, BandSide side)>
       take;
 };
 

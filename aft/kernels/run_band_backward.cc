@@ -230,10 +230,23 @@ class Backward {
           });
         }
       });
-      for (int64_t s = s0; s < s1; ++s) {
-        with_piece(s, [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1) {
-          bias_.take(t0, t1, j0, j1, dw_.get() + (s - s0) * piece(), j1 - j0);
+      const auto take = [&](BandSide side) {
+        for (int64_t s = s0; s < s1; ++s) {
+          with_piece(s, [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1) {
+            bias_.take(t0, t1, j0, j1, dw_.get() + (s - s0) * piece(), j1 - j0,
+                       side);
+          });
+        }
+      };
+      // Many small pieces: one thread a side, rather than all threads a piece.
+      if (summed) {
+        exec_.parallel(2, [&](int64_t begin, int64_t end) {
+          if (begin == 0) take(BandSide::kRows);
+          if (end == 2) take(BandSide::kKeys);
         });
+      } else {
+        take(BandSide::kRows);
+        take(BandSide::kKeys);
       }
     }
   }

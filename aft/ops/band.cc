@@ -127,14 +127,18 @@ struct BandFunction : torch::autograd::Function<BandFunction> {
         auto bias = band_bias<scalar_t>(u, v_pos, w, window, window_only);
         if (wanted) {
           bias.take = [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1,
-                          const scalar_t* piece, int64_t ld) {
+                          const scalar_t* piece, int64_t ld,
+                          kernels::BandSide side) {
+            at::NoGradGuard no_grad;  // threads have modes of their own
             const at::Tensor g =
                 at::from_blob(const_cast<scalar_t*>(piece), {t1 - t0, j1 - j0},
                               {ld, 1}, k.options());
-            if (dw.defined()) {
+            const bool rows = side == kernels::BandSide::kRows;
+            if (rows && dw.defined()) {
               dw.narrow(0, t0, t1 - t0).narrow(1, j0, j1 - j0).add_(g);
-            } else {
+            } else if (rows) {
               du.narrow(0, t0, t1 - t0).addmm_(g, v_pos.narrow(0, j0, j1 - j0));
+            } else if (!dw.defined()) {
               dv_pos.narrow(0, j0, j1 - j0)
                   .addmm_(g.t(), u.narrow(0, t0, t1 - t0));
             }

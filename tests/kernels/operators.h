@@ -154,7 +154,8 @@ BandBias<T> band_bias(const Operator& op, const oracle::Shape& s,
     }
   };
   bias.take = [&s, dw](int64_t t0, int64_t t1, int64_t j0, int64_t j1,
-                       const T* piece, int64_t ld) {
+                       const T* piece, int64_t ld, BandSide side) {
+    if (side != BandSide::kRows) return;
     for (int64_t t = t0; t < t1; ++t) {
       for (int64_t j = j0; j < j1; ++j) {
         (*dw)[t * s.Tk + j] += piece[(t - t0) * ld + j - j0];
