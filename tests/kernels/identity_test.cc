@@ -42,11 +42,6 @@ TEST(Identity, LocalOfTheWidestWindowIsFull) {
       SCOPED_TRACE(::testing::Message() << c << ", " << mode);
       for (bool only : {false, true}) {
         expect_same(full(w), local(w, T, only), data);
-        expect_same(full(w), local(w, T + 1, only), data);
-        // Shorter windows still see all keys of most rows.
-        if (T < 3) continue;
-        const Operator shorter = local(w, T - 1, only);
-        expect_close(run<float>(shorter, data), expected(shorter, data), 4e-6);
       }
     }
   }

@@ -14,10 +14,10 @@
 namespace aft::kernels {
 namespace {
 
-// Chunks of w hold 2^18 numbers: 192 rows of 1300 keys.
+// Chunks of w hold 2^18 numbers: 240 rows of 1000 keys.
 TEST(Run, FullInChunks) {
   for (bool causal : {false, true}) {
-    for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1300, 1300},
+    for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1000, 1000},
                           {700, 700},
                           {900, 513},
                           {517, 800}}) {
@@ -36,8 +36,8 @@ TEST(Run, LocalInChunks) {
         if (only && window != 300) continue;
         SCOPED_TRACE(::testing::Message() << "causal " << causal << ", window "
                                           << window << ", only " << only);
-        const Data data({1, 1000, 1000, 2, 2}, {"", causal, true, true}, 3);
-        check(local(Random(4).normals(1000 * 1000), window, only), data,
+        const Data data({1, 800, 800, 2, 2}, {"", causal, true, true}, 3);
+        check(local(Random(4).normals(800 * 800), window, only), data,
               {1e-5, 1e-12});
       }
     }
@@ -47,8 +47,8 @@ TEST(Run, LocalInChunks) {
 // Several tiles and strips, so that panels of one chunk serve the next.
 TEST(Run, ChunksOfManyChannels) {
   for (bool causal : {false, true}) {
-    const Data data({1, 650, 650, 9, 9}, {"", causal, false, true}, 5);
-    const Numbers w = Random(6).normals(650 * 650);
+    const Data data({1, 560, 560, 9, 9}, {"", causal, false, true}, 5);
+    const Numbers w = Random(6).normals(560 * 560);
     check(full(w), data, {1e-5, 1e-12});
     check(local(w, 270), data, {1e-5, 1e-12});
   }
@@ -88,10 +88,10 @@ TEST(Run, ChunksOfTwoStrips) {
 // Spikes that send rows of some chunks, not of others, through the exact path.
 TEST(Run, HostileChunks) {
   for (bool causal : {false, true}) {
-    Data data({1, 700, 700, 3, 3}, {"", causal, false, true}, 9);
-    data.k[650 * 3 + 1] = 120, data.k[20 * 3 + 2] = -1e4;
-    Numbers w = Random(10).normals(700 * 700);
-    w[400 * 700 + 390] = 1e3, w[5 * 700 + 4] = -1e3;
+    Data data({1, 600, 600, 2, 2}, {"", causal, false, true}, 9);
+    data.k[550 * 2 + 1] = 120, data.k[20 * 2] = -1e4;
+    Numbers w = Random(10).normals(600 * 600);
+    w[400 * 600 + 390] = 1e3, w[5 * 600 + 4] = -1e3;
     check(full(w), data, {1e-5, 1e-12});
     check(local(w, 280), data, {1e-5, 1e-12});
     check(local(w, 280, true), data, {1e-5, 1e-12});
