@@ -13,8 +13,8 @@ struct Machine {
   double exps;   ///< of our exp kernel on an array in the first-level cache
 };
 
-/// With the threads that ATen has now; the best of a few runs, 1 to 2 s. quick:
-/// a tenth of that, and less exact.
+/// With the threads that ATen has now; the best of a few runs, about a second.
+/// quick: a tenth of that, and less exact.
 Machine measure_machine(bool quick);
 
 /// max(bytes / bandwidth, flops / peak, exps / rate).
