@@ -129,6 +129,27 @@ TEST(Band, NearTheLimits) {
   }
 }
 
+// Spikes of keys that the biases take back: k + w is gentle, k and w are not.
+TEST(Band, KeysAndBiasesThatCancel) {
+  for (const Mode& mode : modes()) {
+    SCOPED_TRACE(mode);
+    Data data({2, 40, 40, 9, 9}, mode, 18);
+    Numbers w = biases(40, 40, 19);
+    for (int64_t j = 3; j < 40; j += 5) {
+      for (int64_t t = 0; t < 40; ++t) {
+        w[t * 40 + j] = static_cast<float>(w[t * 40 + j] - 1000);
+      }
+      for (int64_t i = 0; i < 2 * 9; ++i) {
+        double& k = data.k[(i / 9 * 40 + j) * 9 + i % 9];
+        k = static_cast<float>(k + 1000);
+      }
+    }
+    check(full(w), data, kHostile);
+    check(local(w, 6, true), data, kHostile);
+    check(local(w, 40), data, kHostile);
+  }
+}
+
 TEST(Band, SteepSlopes) {
   for (const Mode& mode : modes()) {
     for (double slope : {-100., -1., 1., 100.}) {

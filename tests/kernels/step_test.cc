@@ -183,6 +183,29 @@ TEST(Step, FullIsARingThatKeepsEverything) {
   });
 }
 
+// Spikes of keys that the biases take back. A float of 1000 has digits down to
+// 6e-5, and so much is left of the exponents.
+TEST(Step, KeysAndBiasesThatCancel) {
+  for_each_target([] {
+    Data data = make(50, 9, true, false);
+    Numbers w = Random(8).normals(50 * 50);
+    for (int64_t j = 3; j < 50; j += 5) {
+      for (int64_t t = 0; t < 50; ++t) {
+        w[t * 50 + j] = static_cast<float>(w[t * 50 + j] - 1000);
+      }
+      for (int64_t c = 0; c < 9; ++c) {
+        data.k[j * 9 + c] = static_cast<float>(data.k[j * 9 + c] + 1000);
+      }
+    }
+    const Window ring{50, 50, false, false, oracle::full_bias(w.data(), 50)};
+    const Numbers want = expected(full(w), data).y;
+    EXPECT_LE(testing::relative_error(stream_window<float>(data, ring), want),
+              1e-4);
+    EXPECT_LE(testing::relative_error(stream_window<double>(data, ring), want),
+              1e-12);
+  });
+}
+
 TEST(Step, WithoutBiasesIsSimple) {
   for_each_target([] {
     const Data data = make(50, 9, true, true);
