@@ -49,9 +49,11 @@ const char* target_name() noexcept;
 /// it gives 0, above it stays at exp(88).
 inline constexpr double kExpError = 2.4e-7;
 
-/// Channels that one call of forward and backward should get: their state then
-/// lives in the first-level cache.
-inline constexpr int kSimpleChannels = 64;
+/// The most channels that one call of forward and backward takes, and the rows
+/// that backward keeps in the cache: wide enough for memory to be read in
+/// order.
+inline constexpr int kSimpleChannels = 512;
+inline constexpr int kSimpleRows = 16;
 
 /// One batch row of AFT-simple, channels [c0, c1), c1 - c0 <= kSimpleChannels.
 /// q null: no gate (y = num / den). Running maximum: stable for every finite
@@ -66,8 +68,8 @@ struct Simple {
 };
 
 /// Numbers of scratch that SimpleKernels::backward needs.
-constexpr int64_t simple_scratch(int64_t Tq, int64_t Tk) {
-  return 3 * kSimpleChannels * (Tq > Tk ? Tq : Tk);
+constexpr int64_t simple_scratch(int64_t Tq) {
+  return 3 * kSimpleChannels * (kSimpleRows + Tq / kSimpleRows + 1);
 }
 
 /// One position of local, conv and full: a ring of the last keys plus the sums

@@ -29,17 +29,21 @@ namespace {
 /// Calls f(b, piece) for each batch row and group of channels.
 template <class T, class F>
 void for_pieces(const Exec& exec, const Problem<T>& p, T* y, const F& f) {
-  const int64_t groups = (p.D + kSimpleChannels - 1) / kSimpleChannels;
+  int64_t channels = kSimpleChannels;
+  const auto groups_of = [&] { return (p.D + channels - 1) / channels; };
+  while (channels > kTile && p.B * groups_of() < 2 * exec.threads)
+    channels /= 2;
+  const int64_t groups = groups_of();
   exec.parallel(p.B * groups, [&](int64_t begin, int64_t end) {
     Buffer<T> scratch;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t b = i / groups, c0 = i % groups * kSimpleChannels;
+      const int64_t b = i / groups, c0 = i % groups * channels;
       const int64_t q_at = b * p.Tq * p.D, k_at = b * p.Tk * p.D;
       const Simple<T> piece{p.Tq,
                             p.Tk,
                             p.D,
                             c0,
-                            std::min<int64_t>(c0 + kSimpleChannels, p.D),
+                            std::min<int64_t>(c0 + channels, p.D),
                             p.causal,
                             p.q ? p.q + q_at : nullptr,
                             p.k + k_at,
@@ -68,7 +72,7 @@ void run_simple_backward(const Exec& exec, const Problem<T>& p, const T* dy,
   T* no_output = nullptr;
   for_pieces(exec, p, no_output,
              [&](int64_t b, const Simple<T>& piece, Buffer<T>& scratch) {
-               scratch.grow(exec, simple_scratch(p.Tq, p.Tk));
+               scratch.grow(exec, simple_scratch(p.Tq));
                const int64_t q_at = b * p.Tq * p.D, k_at = b * p.Tk * p.D;
                simple_kernels<T>().backward(
                    piece, dy + q_at, grad.dq ? grad.dq + q_at : nullptr,

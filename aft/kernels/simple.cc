@@ -27,7 +27,7 @@ template <class T>
 constexpr T kOne = T(1) / T(1 << 20);
 
 // Rows to ask for in advance.
-constexpr int64_t kAhead = 12;
+constexpr int64_t kAhead = 2;
 
 template <class T>
 struct State {
@@ -41,9 +41,10 @@ struct State {
   }
 };
 
-/// m, n, d take in one key and value.
+/// m, n, d take in one key and value. Returns what undoes it: exp(-|k - m|),
+/// with its sign set where the maximum rose.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void Absorb(D tag, V k, V v, V& m, V& n, V& d) {
+HWY_INLINE V Absorb(D tag, V k, V v, V& m, V& n, V& d) {
   const auto one = hn::Set(tag, kOne<TOf<D>>);
   const auto rises = hn::Gt(k, m);
   const auto e = ExpV(tag, hn::Neg(hn::Abs(hn::Sub(k, m))));
@@ -52,6 +53,14 @@ HWY_INLINE void Absorb(D tag, V k, V v, V& m, V& n, V& d) {
   n = hn::MulAdd(take, v, hn::Mul(keep, n));
   d = hn::MulAdd(keep, d, take);
   m = hn::Max(m, k);
+  return hn::IfThenElse(rises, hn::Neg(e), e);
+}
+
+/// Where the sign is set; -0 counts, which comparisons do not see.
+template <class D>
+HWY_INLINE hn::Mask<D> Signed(D tag, hn::Vec<D> x) {
+  const hn::RebindToSigned<D> bits;
+  return hn::RebindMask(tag, hn::Lt(hn::BitCast(bits, x), hn::Zero(bits)));
 }
 
 /// Calls f(tile, lanes) for the tiles of n channels.
@@ -61,177 +70,261 @@ HWY_INLINE void ForTiles(int64_t n, const F& f) {
     f(c, static_cast<int>(n - c < kTile ? n - c : kTile));
 }
 
-/// Takes in one row of keys and values; asks for the one `ahead` numbers on.
-template <class T>
-HWY_INLINE void AbsorbRow(const T* k, const T* v, int64_t n, int64_t ahead,
-                          State<T>& s) {
+/// One row: its key and value, where there is one (k null: there is none), go
+/// into the state, then f(c, i, lanes, undo, num, den) sees the sums of the
+/// lanes from c + i on.
+template <class T, class F>
+HWY_INLINE void Row(const T* k, const T* v, int64_t n, int64_t ahead,
+                    State<T>& s, const F& f) {
   const TileTag<T> tag;
   ForTiles(n, [&](int64_t c, int lanes) {
     HWY_ALIGN T kb[kTile], vb[kTile];
-    const T* kt = Ahead(k + c, ahead, lanes, kb);
-    const T* vt = Ahead(v + c, ahead, lanes, vb);
+    const T* kt = k ? Ahead(k + c, ahead, lanes, kb) : nullptr;
+    const T* vt = k ? Ahead(v + c, ahead, lanes, vb) : nullptr;
     for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
-      auto m = hn::Load(tag, s.m + c + i), num = hn::Load(tag, s.n + c + i),
-           den = hn::Load(tag, s.d + c + i);
-      Absorb(tag, hn::LoadU(tag, kt + i), hn::LoadU(tag, vt + i), m, num, den);
-      hn::Store(m, tag, s.m + c + i);
-      hn::Store(num, tag, s.n + c + i);
-      hn::Store(den, tag, s.d + c + i);
+      auto num = hn::Load(tag, s.n + c + i), den = hn::Load(tag, s.d + c + i);
+      auto undo = hn::Zero(tag);
+      if (k) {
+        auto m = hn::Load(tag, s.m + c + i);
+        undo = Absorb(tag, hn::LoadU(tag, kt + i), hn::LoadU(tag, vt + i), m,
+                      num, den);
+        hn::Store(m, tag, s.m + c + i);
+        hn::Store(num, tag, s.n + c + i);
+        hn::Store(den, tag, s.d + c + i);
+      }
+      f(c, i, lanes, undo, num, den);
     }
   });
 }
 
 template <class T>
-HWY_INLINE void WriteRow(const T* q, int64_t n, int64_t ahead,
-                         const State<T>& s, T* y) {
+HWY_INLINE void AbsorbRow(const T* k, const T* v, int64_t n, int64_t ahead,
+                          State<T>& s) {
+  Row(k, v, n, ahead, s, [](auto...) {});
+}
+
+/// The same, and writes y.
+template <class T>
+HWY_INLINE void WriteRow(const T* k, const T* v, const T* q, int64_t n,
+                         int64_t ahead, State<T>& s, T* y) {
   const TileTag<T> tag;
-  ForTiles(n, [&](int64_t c, int lanes) {
-    HWY_ALIGN T qb[kTile];
-    const T* qt = q ? Ahead(q + c, ahead, lanes, qb) : nullptr;
-    for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
-      const auto num = hn::Load(tag, s.n + c + i),
-                 den = hn::Load(tag, s.d + c + i);
-      // One division: num / (den (1 + exp(-q))).
-      const auto gate =
-          qt ? GateDivisor(tag, hn::LoadU(tag, qt + i)) : hn::Set(tag, T(1));
-      StoreTile(tag, Ratio(tag, num, hn::Mul(den, gate)), y + c, i, lanes);
-    }
-  });
+  Row(k, v, n, ahead, s,
+      [&](int64_t c, size_t i, int lanes, auto, auto num, auto den) {
+        // One division: num / (den (1 + exp(-q))).
+        if (q) {
+          HWY_ALIGN T qb[kTile];
+          const T* qt = Ahead(q + c, ahead, lanes, qb);
+          den = hn::Mul(den, GateDivisor(tag, hn::LoadU(tag, qt + i)));
+        }
+        StoreTile(tag, Ratio(tag, num, den), y + c, i, lanes);
+      });
+}
+
+/// Row t of x in the channels of the piece; null where x is.
+template <class T>
+HWY_INLINE T* At(const Simple<T>& a, T* x, int64_t t) {
+  return x ? x + t * a.D + a.c0 : nullptr;
+}
+template <class T>
+HWY_INLINE const T* At(const Simple<T>& a, const T* x, int64_t t) {
+  return x ? x + t * a.D + a.c0 : nullptr;
+}
+/// The key of row t, null where it takes no part.
+template <class T>
+HWY_INLINE const T* KeyAt(const Simple<T>& a, int64_t t) {
+  return t < a.Tk && !(a.padded && a.padded[t]) ? At(a, a.k, t) : nullptr;
+}
+
+template <class T>
+HWY_INLINE void AbsorbAll(const Simple<T>& a, State<T>& s) {
+  for (int64_t j = 0; j < a.Tk; ++j) {
+    if (const T* k = KeyAt(a, j))
+      AbsorbRow(k, At(a, a.v, j), a.c1 - a.c0, kAhead * a.D, s);
+  }
 }
 
 template <class T>
 void Forward(const Simple<T>& a) {
-  const int64_t n = a.c1 - a.c0;
-  const auto at = [&](const T* x, int64_t t) {
-    return x ? x + t * a.D + a.c0 : nullptr;
-  };
   State<T> s;
-  if (!a.causal) {
-    for (int64_t j = 0; j < a.Tk; ++j) {
-      if (!(a.padded && a.padded[j]))
-        AbsorbRow(at(a.k, j), at(a.v, j), n, kAhead * a.D, s);
-    }
-  }
+  if (!a.causal) AbsorbAll(a, s);
   for (int64_t t = 0; t < a.Tq; ++t) {
-    if (a.causal && t < a.Tk && !(a.padded && a.padded[t]))
-      AbsorbRow(at(a.k, t), at(a.v, t), n, kAhead * a.D, s);
-    WriteRow(at(a.q, t), n, kAhead * a.D, s, a.y + t * a.D + a.c0);
+    WriteRow(a.causal ? KeyAt(a, t) : nullptr, At(a, a.v, t), At(a, a.q, t),
+             a.c1 - a.c0, kAhead * a.D, s, At(a, a.y, t));
   }
 }
 
-/// Ascending, what row t gives to the keys that it saw: scratch[t] = [a / d | a
-/// r / d | m], relative to its maximum.
+/// What row t gives to the keys that it saw, relative to its maximum: out =
+/// [a / den | a r / den | undo], each kSimpleChannels wide. Writes dq.
 template <class T>
 HWY_INLINE void RowGradient(const Simple<T>& a, int64_t t, const T* dy, T* dq,
-                            const State<T>& s, T* out) {
+                            State<T>& s, T* out) {
   const TileTag<T> tag;
-  const int64_t n = a.c1 - a.c0, row = t * a.D + a.c0;
-  ForTiles(n, [&](int64_t c, int lanes) {
-    HWY_ALIGN T qb[kTile], gb[kTile];
-    const T* qt = a.q ? Ahead(a.q + row + c, kAhead * a.D, lanes, qb) : nullptr;
-    const T* gt = Ahead(dy + row + c, kAhead * a.D, lanes, gb);
+  const int64_t ahead = kAhead * a.D;
+  const T *q = At(a, a.q, t), *g = At(a, dy, t);
+  Row(a.causal ? KeyAt(a, t) : nullptr, At(a, a.v, t), a.c1 - a.c0, ahead, s,
+      [&](int64_t c, size_t i, int lanes, auto undo, auto num, auto den) {
+        HWY_ALIGN T qb[kTile], gb[kTile];
+        const auto one = hn::Set(tag, T(1));
+        const auto dyv = hn::LoadU(tag, Ahead(g + c, ahead, lanes, gb) + i);
+        // One division: 1 / (den (1 + E)), E = exp(-q), from which 1 / den and
+        // the gate 1 / (1 + E) follow.
+        auto gate = one, below = one, e = hn::Zero(tag);
+        if (q) {
+          const T* qt = Ahead(q + c, ahead, lanes, qb);
+          e = ExpV(tag, hn::Neg(hn::Max(hn::LoadU(tag, qt + i),
+                                        hn::Set(tag, T(-60)))));
+          below = hn::Add(one, e);
+        }
+        const auto both = Ratio(tag, one, hn::Mul(den, below));
+        const auto inverse = hn::Mul(both, below);
+        if (q) gate = hn::Mul(both, den);
+        const auto r = hn::Mul(num, inverse), ag = hn::Mul(dyv, gate);
+        if (q) {
+          StoreTile(tag, hn::Mul(hn::Mul(ag, hn::Mul(e, gate)), r),
+                    At(a, dq, t) + c, i, lanes);
+        }
+        const auto share = hn::Mul(ag, hn::Mul(inverse, hn::Set(tag, kOne<T>)));
+        hn::StoreU(share, tag, out + c + i);
+        hn::StoreU(hn::Mul(share, r), tag, out + kSimpleChannels + c + i);
+        hn::StoreU(undo, tag, out + 2 * kSimpleChannels + c + i);
+      });
+}
+
+/// Sums over rows of what they give: A of a / den, C of a r / den.
+template <class T>
+struct Shares {
+  HWY_ALIGN T A[kSimpleChannels] = {}, C[kSimpleChannels] = {};
+
+  /// f changes the lanes of A and C from c on.
+  template <class F>
+  HWY_INLINE void Update(int64_t n, const F& f) {
+    const TileTag<T> tag;
+    for (int64_t c = 0; c < n; c += hn::Lanes(tag)) {
+      auto a = hn::Load(tag, A + c), b = hn::Load(tag, C + c);
+      f(c, a, b);
+      hn::Store(a, tag, A + c);
+      hn::Store(b, tag, C + c);
+    }
+  }
+  HWY_INLINE void Add(int64_t n, const T* row) {
+    const TileTag<T> tag;
+    Update(n, [&](int64_t c, auto& a, auto& b) {
+      a = hn::Add(a, hn::LoadU(tag, row + c));
+      b = hn::Add(b, hn::LoadU(tag, row + kSimpleChannels + c));
+    });
+  }
+};
+
+/// dv_j = e_j A and dk_j = e_j (v_j A - C), where e_j = weight(c + i, k_j).
+template <class T, class Weight>
+HWY_INLINE void KeyGradient(const Simple<T>& a, int64_t j, int64_t ahead,
+                            const Shares<T>& s, const Weight& weight, T* dk,
+                            T* dv) {
+  const TileTag<T> tag;
+  const T *k = At(a, a.k, j), *v = At(a, a.v, j);
+  ForTiles(a.c1 - a.c0, [&](int64_t c, int lanes) {
+    HWY_ALIGN T kb[kTile], vb[kTile];
+    const T* kt = Ahead(k + c, ahead, lanes, kb);
+    const T* vt = Ahead(v + c, ahead, lanes, vb);
     for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
-      const auto den = hn::Load(tag, s.d + c + i);
-      const auto r = Ratio(tag, hn::Load(tag, s.n + c + i), den);
-      auto g = hn::LoadU(tag, gt + i);
-      if (qt) {
-        auto dqv = hn::Zero(tag);
-        g = GateGradient(tag, g, hn::LoadU(tag, qt + i), r, dqv);
-        StoreTile(tag, dqv, dq + row + c, i, lanes);
-      }
-      const auto share = Ratio(tag, hn::Mul(g, hn::Set(tag, kOne<T>)), den);
-      hn::StoreU(share, tag, out + c + i);
-      hn::StoreU(hn::Mul(share, r), tag, out + kSimpleChannels + c + i);
-      hn::StoreU(hn::Load(tag, s.m + c + i), tag,
-                 out + 2 * kSimpleChannels + c + i);
+      const auto e = weight(c + i, kt + i);
+      const auto A = hn::Load(tag, s.A + c + i), C = hn::Load(tag, s.C + c + i);
+      StoreTile(tag, hn::Mul(e, A), At(a, dv, j) + c, i, lanes);
+      StoreTile(tag, hn::Mul(e, hn::MulSub(hn::LoadU(tag, vt + i), A, C)),
+                At(a, dk, j) + c, i, lanes);
     }
   });
 }
 
-/// dv_j = e_j A, dk_j = e_j (v_j A - C), e_j = exp(k_j - m).
 template <class T>
-HWY_INLINE void KeyGradient(const Simple<T>& a, int64_t j, const T* A,
-                            const T* C, const T* m, T* dk, T* dv) {
+HWY_INLINE void NoKeyGradient(const Simple<T>& a, int64_t j, T* dk, T* dv) {
+  memset(At(a, dk, j), 0, (a.c1 - a.c0) * sizeof(T));
+  memset(At(a, dv, j), 0, (a.c1 - a.c0) * sizeof(T));
+}
+
+template <class T>
+void Everything(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv,
+                T* scratch) {
   const TileTag<T> tag;
-  const int64_t n = a.c1 - a.c0, row = j * a.D + a.c0;
-  const bool padded = a.padded && a.padded[j];
-  const int64_t ahead = (a.causal ? -kAhead : kAhead) * a.D;
-  ForTiles(n, [&](int64_t c, int lanes) {
-    HWY_ALIGN T kb[kTile], vb[kTile];
-    const T* kt = Ahead(a.k + row + c, ahead, lanes, kb);
-    const T* vt = Ahead(a.v + row + c, ahead, lanes, vb);
-    for (size_t i = 0; i < kTile; i += hn::Lanes(tag)) {
-      auto gv = hn::Zero(tag), gk = hn::Zero(tag);
-      if (!padded) {
-        const auto e = ExpV(
-            tag, hn::Sub(hn::LoadU(tag, kt + i), hn::LoadU(tag, m + c + i)));
-        const auto A_ = hn::LoadU(tag, A + c + i),
-                   C_ = hn::LoadU(tag, C + c + i);
-        gv = hn::Mul(e, A_);
-        gk = hn::Mul(e, hn::MulSub(hn::LoadU(tag, vt + i), A_, C_));
-      }
-      StoreTile(tag, gv, dv + row + c, i, lanes);
-      StoreTile(tag, gk, dk + row + c, i, lanes);
+  State<T> s;
+  Shares<T> sum;
+  AbsorbAll(a, s);
+  for (int64_t t = 0; t < a.Tq; ++t) {
+    RowGradient(a, t, dy, dq, s, scratch);
+    sum.Add(a.c1 - a.c0, scratch);
+  }
+  for (int64_t j = 0; j < a.Tk; ++j) {
+    if (!KeyAt(a, j)) {
+      NoKeyGradient(a, j, dk, dv);
+      continue;
     }
-  });
+    KeyGradient(
+        a, j, kAhead * a.D, sum,
+        [&](int64_t c, const T* k) {
+          return ExpV(tag, hn::Sub(hn::LoadU(tag, k), hn::Load(tag, s.m + c)));
+        },
+        dk, dv);
+  }
+}
+
+/// Causal: once over the keys, for the state at the start of each chunk of
+/// rows. Then from the last chunk to the first: its rows ascending, for what
+/// they give, and descending, for what its keys get. A key's weight and the
+/// rescaling of the sums when the maximum falls back are what Absorb returned,
+/// so that no exponential is taken twice.
+template <class T>
+void Causal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) {
+  const TileTag<T> tag;
+  constexpr int64_t width = 3 * kSimpleChannels;
+  static_assert(sizeof(State<T>) == width * sizeof(T));
+  const int64_t n_chunks = (a.Tq + kSimpleRows - 1) / kSimpleRows;
+  T* states = scratch + kSimpleRows * width;
+  State<T> s;
+  for (int64_t chunk = 0; chunk < n_chunks; ++chunk) {
+    memcpy(states + chunk * width, &s, sizeof(s));
+    if (chunk + 1 == n_chunks) break;
+    for (int64_t t = chunk * kSimpleRows; t < (chunk + 1) * kSimpleRows; ++t) {
+      if (const T* k = KeyAt(a, t))
+        AbsorbRow(k, At(a, a.v, t), a.c1 - a.c0, kAhead * a.D, s);
+    }
+  }
+  for (int64_t j = a.Tq; j < a.Tk; ++j) NoKeyGradient(a, j, dk, dv);
+  Shares<T> sum;
+  for (int64_t chunk = n_chunks - 1; chunk >= 0; --chunk) {
+    const int64_t t0 = chunk * kSimpleRows,
+                  t1 = t0 + kSimpleRows < a.Tq ? t0 + kSimpleRows : a.Tq;
+    memcpy(&s, states + chunk * width, sizeof(s));
+    for (int64_t t = t0; t < t1; ++t)
+      RowGradient(a, t, dy, dq, s, scratch + (t - t0) * width);
+    for (int64_t t = t1 - 1; t >= t0; --t) {
+      const T *share = scratch + (t - t0) * width,
+              *undo = share + 2 * kSimpleChannels;
+      sum.Add(a.c1 - a.c0, share);
+      if (!KeyAt(a, t)) {
+        if (t < a.Tk) NoKeyGradient(a, t, dk, dv);
+        continue;
+      }
+      const auto one = hn::Set(tag, T(1));
+      KeyGradient(
+          a, t, 0, sum,
+          [&](int64_t c, const T*) {
+            const auto u = hn::LoadU(tag, undo + c);
+            return hn::IfThenElse(Signed(tag, u), one, u);
+          },
+          dk, dv);
+      sum.Update(a.c1 - a.c0, [&](int64_t c, auto& A, auto& C) {
+        const auto u = hn::LoadU(tag, undo + c);
+        const auto keep = hn::IfThenElse(Signed(tag, u), hn::Neg(u), one);
+        A = hn::Mul(A, keep), C = hn::Mul(C, keep);
+      });
+    }
+  }
 }
 
 template <class T>
 void Backward(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv,
               T* scratch) {
-  const TileTag<T> tag;
-  const size_t N = hn::Lanes(tag);
-  const int64_t n = a.c1 - a.c0, width = 3 * kSimpleChannels;
-  const auto at = [&](const T* x, int64_t t) { return x + t * a.D + a.c0; };
-  State<T> s;
-  HWY_ALIGN T A[kSimpleChannels] = {}, C[kSimpleChannels] = {},
-              m[kSimpleChannels] = {};
-  const auto add = [&](const T* from) {  // A, C += from's, both relative to m
-    for (size_t c = 0; c < kSimpleChannels; c += N) {
-      hn::Store(hn::Add(hn::Load(tag, A + c), hn::LoadU(tag, from + c)), tag,
-                A + c);
-      hn::Store(hn::Add(hn::Load(tag, C + c),
-                        hn::LoadU(tag, from + kSimpleChannels + c)),
-                tag, C + c);
-    }
-  };
-  for (int64_t i = 0; i < width; ++i) scratch[i] = T(0);
-  if (!a.causal) {
-    for (int64_t j = 0; j < a.Tk; ++j) {
-      if (!(a.padded && a.padded[j]))
-        AbsorbRow(at(a.k, j), at(a.v, j), n, kAhead * a.D, s);
-    }
-    for (int64_t t = 0; t < a.Tq; ++t) {
-      RowGradient(a, t, dy, dq, s, scratch);
-      add(scratch);
-    }
-    for (int64_t j = 0; j < a.Tk; ++j) KeyGradient(a, j, A, C, s.m, dk, dv);
-    return;
-  }
-  for (int64_t t = 0; t < a.Tq; ++t) {
-    if (t < a.Tk && !(a.padded && a.padded[t]))
-      AbsorbRow(at(a.k, t), at(a.v, t), n, kAhead * a.D, s);
-    if (n < kSimpleChannels) memset(scratch + t * width, 0, width * sizeof(T));
-    RowGradient(a, t, dy, dq, s, scratch + t * width);
-  }
-  // Descending: the maximum only falls, so rescaling only shrinks. It rarely
-  // changes, and costs an exp when it does.
-  for (int c = 0; c < kSimpleChannels; ++c) m[c] = s.m[c];
-  for (int64_t t = (a.Tq > a.Tk ? a.Tq : a.Tk) - 1; t >= 0; --t) {
-    if (t < a.Tq) {
-      const T* mt = scratch + t * width + 2 * kSimpleChannels;
-      for (size_t c = 0; c < kSimpleChannels; c += N) {
-        const auto now = hn::LoadU(tag, mt + c), was = hn::Load(tag, m + c);
-        if (hn::AllTrue(tag, hn::Eq(now, was))) continue;
-        const auto f = ExpV(tag, hn::Sub(now, was));
-        hn::Store(hn::Mul(hn::Load(tag, A + c), f), tag, A + c);
-        hn::Store(hn::Mul(hn::Load(tag, C + c), f), tag, C + c);
-        hn::Store(now, tag, m + c);
-      }
-      add(scratch + t * width);
-    }
-    if (t < a.Tk) KeyGradient(a, t, A, C, m, dk, dv);
-  }
+  (a.causal ? Causal<T> : Everything<T>)(a, dy, dq, dk, dv, scratch);
 }
 
 template <class T>
@@ -243,10 +336,13 @@ void Step(int64_t n, bool fresh, const T* q, const T* k, const T* v, T* state,
     T* parts[3] = {s.m, s.n, s.d};
     for (int p = 0; p < 3 && !fresh; ++p)
       memcpy(parts[p], state + p * n + c0, w * sizeof(T));
-    AbsorbRow(k + c0, v + c0, w, 0, s);
+    if (y) {
+      WriteRow(k + c0, v + c0, q ? q + c0 : nullptr, w, 0, s, y + c0);
+    } else {
+      AbsorbRow(k + c0, v + c0, w, 0, s);
+    }
     for (int p = 0; p < 3; ++p)
       memcpy(state + p * n + c0, parts[p], w * sizeof(T));
-    if (y) WriteRow<T>(q ? q + c0 : nullptr, w, 0, s, y + c0);
   }
 }
 
