@@ -24,9 +24,10 @@ namespace HWY_NAMESPACE {
 // Rows of a panel that stay in the first-level cache while blocks multiply with
 // them, and blocks that share them.
 constexpr int64_t kDepth = 256;
-constexpr int kGroup = 16;
-// Rows that all tiles of a strip pack before the next rows.
-constexpr int64_t kTogether = 32;
+constexpr int kGroup = 8;
+// Rows that all tiles of a strip pack before the next rows, and rows to ask for
+// in advance.
+constexpr int64_t kTogether = 8, kAhead = 16;
 
 /// acc[i] += sum_j w[j, i] panel[j] for kRows rows i: 12 accumulators of 256
 /// bits, the inner loop of full and local.
@@ -88,17 +89,22 @@ HWY_INLINE void Multiply(const T* HWY_RESTRICT panel, const T* HWY_RESTRICT w,
   }
 }
 
-/// The product of one tile over blocks [b0, b1), at most kGroup, of `outer`
-/// items, each over the inner items [begin(b), end(b)); done(i, acc) gets the
-/// kPanel sums of outer item i.
-template <class T, class Begin, class End, class Done>
-HWY_INLINE void Product(int64_t outer, int64_t b0, int64_t b1,
-                        const Begin& begin, const End& end,
-                        const Panel<T>& panel, int tile, const T* packed,
-                        int64_t width, const Done& done) {
+/// Sums of a group of blocks for all tiles of a strip.
+template <class T>
+struct Sums {
+  static constexpr int64_t kSize = kGroup * kRows * kPanel;
+  HWY_ALIGN T of[kStrip / kTile][kSize];
+};
+
+/// The product of one tile over blocks [b0, b1), at most kGroup, each over the
+/// inner items [begin(b), end(b)): acc gets kPanel sums for each of their
+/// items.
+template <class T, class Begin, class End>
+HWY_INLINE void Product(int64_t b0, int64_t b1, const Begin& begin,
+                        const End& end, const Panel<T>& panel, int tile,
+                        const T* packed, int64_t width, T* acc) {
   const PanelTag<T> d;
   const int64_t skip = tile * panel.step;
-  HWY_ALIGN T acc[kGroup * kRows * kPanel];
   for (int64_t b = b0; b < b1; ++b) {
     for (size_t c = 0; c < kPanel; c += hn::Lanes(d)) {
       auto sum = panel.before
@@ -124,8 +130,6 @@ HWY_INLINE void Product(int64_t outer, int64_t b0, int64_t b1,
       }
     }
   }
-  for (int64_t i = b0 * kRows; i < std::min(b1 * kRows, outer); ++i)
-    done(i, acc + (i - b0 * kRows) * kPanel);
 }
 
 /// before[b] = sum of the panel rows below begin(b), after[b] = those from
@@ -282,20 +286,24 @@ template <class T>
 void Outer(int64_t m, int64_t n, int64_t r, const T* a, const T* b, T* out,
            int64_t ld) {
   const int64_t whole = r / kPanel;
-  for (int64_t i = 0; i < m; i += 3) {
-    const T* row[3];
-    for (int x = 0; x < 3; ++x) row[x] = a + std::min(i + x, m - 1) * r;
-    for (int64_t j = 0; j < n; j += 4) {
-      const T* key[4];
-      for (int x = 0; x < 4; ++x) key[x] = b + std::min(j + x, n - 1) * r;
-      T sums[12];
-      Dots(row, key, whole, kPanel, kPanel, sums);
-      for (int64_t y = 0; y < 3 && i + y < m; ++y) {
-        for (int64_t x = 0; x < 4 && j + x < n; ++x) {
-          T sum = sums[y * 4 + x];
-          for (int64_t c = whole * kPanel; c < r; ++c)
-            sum += row[y][c] * key[x][c];
-          out[(i + y) * ld + j + x] = sum;
+  constexpr int64_t kKeys = 16;  // stay in the cache while all rows meet them
+  for (int64_t some = 0; some < n; some += kKeys) {
+    const int64_t end = std::min(some + kKeys, n);
+    for (int64_t i = 0; i < m; i += 3) {
+      const T* row[3];
+      for (int x = 0; x < 3; ++x) row[x] = a + std::min(i + x, m - 1) * r;
+      for (int64_t j = some; j < end; j += 4) {
+        const T* key[4];
+        for (int x = 0; x < 4; ++x) key[x] = b + std::min(j + x, n - 1) * r;
+        T sums[12];
+        Dots(row, key, whole, kPanel, kPanel, sums);
+        for (int64_t y = 0; y < 3 && i + y < m; ++y) {
+          for (int64_t x = 0; x < 4 && j + x < n; ++x) {
+            T sum = sums[y * 4 + x];
+            for (int64_t c = whole * kPanel; c < r; ++c)
+              sum += row[y][c] * key[x][c];
+            out[(i + y) * ld + j + x] = sum;
+          }
         }
       }
     }

@@ -63,9 +63,9 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
         continue;
       }
       const T* k =
-          Ahead(keys + j * strip.stride, kTogether * strip.stride, lanes, kb);
+          Ahead(keys + j * strip.stride, kAhead * strip.stride, lanes, kb);
       const T* v =
-          Ahead(values + j * strip.stride, kTogether * strip.stride, lanes, vb);
+          Ahead(values + j * strip.stride, kAhead * strip.stride, lanes, vb);
       const auto kj = hn::LoadU(d, k + i), vj = hn::LoadU(d, v + i);
       max = hn::Max(max, kj);
       min = hn::Min(min, kj);
@@ -159,47 +159,58 @@ void PackKeys(const Band& band, const Strip<T>& strip, const Panel<T>& panel,
   }
 }
 
+/// The rows of blocks [g0, g1) from their sums, row by row through all tiles:
+/// memory wants whole lines.
+template <class T>
+HWY_INLINE void FinishRows(const Band& band, int64_t g0, int64_t g1,
+                           const Strip<T>& strip, const Sums<T>& sums,
+                           const BandOut<T>& out) {
+  const TileTag<T> d;
+  for (int64_t t = g0 * kRows; t < std::min(g1 * kRows, band.rows); ++t) {
+    for (int tile = 0; tile < strip.tiles(); ++tile) {
+      if (out.exact && out.exact[tile * band.rows + t]) continue;
+      const int lanes = strip.lanes(tile);
+      const T* acc = sums.of[tile] + (t - g0 * kRows) * kPanel;
+      HWY_ALIGN T qb[kTile];
+      const int64_t at = t * strip.stride + tile * kTile;
+      const T* q = strip.q ? Ahead(strip.q + at, kGroup * kRows * strip.stride,
+                                   lanes, qb)
+                           : nullptr;
+      for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
+        const auto num = hn::Load(d, acc + i),
+                   den = hn::Load(d, acc + kTile + i);
+        const auto gate =
+            q ? GateDivisor(d, hn::LoadU(d, q + i)) : hn::Set(d, T(1));
+        if (out.r) {
+          const auto r = Ratio(d, num, den);
+          StoreTile(d, r, out.r + at, i, lanes);
+          StoreTile(d, hn::Div(r, gate), out.y + at, i, lanes);
+        } else {  // one division does for both
+          StoreTile(d, Ratio(d, num, hn::Mul(den, gate)), out.y + at, i, lanes);
+        }
+        if (out.den) StoreTile(d, den, out.den + at, i, lanes);
+      }
+    }
+  }
+}
+
 template <class T>
 void Forward(const Band& band, int64_t b0, int64_t b1, const Strip<T>& strip,
              const Panel<T>& panel, const T* packed, int64_t width,
              const BandOut<T>& out) {
-  const TileTag<T> d;
-  for (int64_t g = b0; g < b1; g += kGroup) {
+  Sums<T> sums;
+  for (int64_t g0 = b0; g0 < b1; g0 += kGroup) {
+    const int64_t g1 = std::min<int64_t>(g0 + kGroup, b1);
     for (int tile = 0; tile < strip.tiles(); ++tile) {
-      const int lanes = strip.lanes(tile);
-      const uint8_t* exact = out.exact ? out.exact + tile * band.rows : nullptr;
       Product(
-          band.rows, g, std::min<int64_t>(g + kGroup, b1),
-          [&](int64_t b) { return band.key_begin(b * kRows); },
+          g0, g1, [&](int64_t b) { return band.key_begin(b * kRows); },
           [&](int64_t b) {
             return band.key_end(std::min((b + 1) * kRows, band.rows));
           },
-          panel, tile, packed + (g - b0) * width * kRows, width,
-          [&](int64_t t, const T* acc) {
-            if (exact && exact[t]) return;
-            HWY_ALIGN T qb[kTile];
-            const int64_t at = t * strip.stride + tile * kTile;
-            const T* q = strip.q
-                             ? Ahead(strip.q + at,
-                                     kGroup * kRows * strip.stride, lanes, qb)
-                             : nullptr;
-            for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
-              const auto num = hn::Load(d, acc + i),
-                         den = hn::Load(d, acc + kTile + i);
-              const auto gate =
-                  q ? GateDivisor(d, hn::LoadU(d, q + i)) : hn::Set(d, T(1));
-              if (out.r) {
-                const auto r = Ratio(d, num, den);
-                StoreTile(d, r, out.r + at, i, lanes);
-                StoreTile(d, hn::Div(r, gate), out.y + at, i, lanes);
-              } else {  // one division does for both
-                StoreTile(d, Ratio(d, num, hn::Mul(den, gate)), out.y + at, i,
-                          lanes);
-              }
-              if (out.den) StoreTile(d, den, out.den + at, i, lanes);
-            }
-          });
+          panel, tile, packed + (g0 - b0) * width * kRows, width,
+          sums.of[tile]);
     }
+    FinishRows(band, g0, g1, strip, sums, out);
   }
 }
 
@@ -214,7 +225,7 @@ HWY_INLINE void PackRowRange(const Strip<T>& strip, int tile, int64_t t0,
   for (int64_t t = t0; t < t1; ++t) {
     T* out = panel + t * kPanel;
     const int64_t row = t * strip.stride + tile * kTile;
-    const T* dy = Ahead(grad.dy + row, kTogether * strip.stride, lanes, gb);
+    const T* dy = Ahead(grad.dy + row, kAhead * strip.stride, lanes, gb);
     for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
       const auto bad =
           hn::Gt(hn::Abs(hn::LoadU(d, dy + i)), hn::Set(d, Safe<T>::value));
@@ -225,10 +236,10 @@ HWY_INLINE void PackRowRange(const Strip<T>& strip, int tile, int64_t t0,
       continue;
     }
     const T* q = strip.q
-                     ? Ahead(strip.q + row, kTogether * strip.stride, lanes, qb)
+                     ? Ahead(strip.q + row, kAhead * strip.stride, lanes, qb)
                      : nullptr;
-    const T* r = Ahead(grad.r + row, kTogether * strip.stride, lanes, rb);
-    const T* den = Ahead(grad.den + row, kTogether * strip.stride, lanes, db);
+    const T* r = Ahead(grad.r + row, kAhead * strip.stride, lanes, rb);
+    const T* den = Ahead(grad.den + row, kAhead * strip.stride, lanes, db);
     for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
       const auto rt = hn::LoadU(d, r + i);
       auto a = hn::LoadU(d, dy + i);
@@ -272,29 +283,31 @@ void Backward(const Band& band, int64_t b0, int64_t b1, const Strip<T>& strip,
               const Panel<T>& keys, const Panel<T>& rows, const T* packed,
               int64_t width, T* dk, T* dv) {
   const TileTag<T> d;
-  for (int64_t g = b0; g < b1; g += kGroup) {
+  Sums<T> sums;
+  for (int64_t g0 = b0; g0 < b1; g0 += kGroup) {
+    const int64_t g1 = std::min<int64_t>(g0 + kGroup, b1);
     for (int tile = 0; tile < strip.tiles(); ++tile) {
-      const int lanes = strip.lanes(tile);
-      const T* key_rows = keys.rows + tile * keys.step;
       Product(
-          band.keys, g, std::min<int64_t>(g + kGroup, b1),
-          [&](int64_t b) { return band.row_begin(b * kRows); },
+          g0, g1, [&](int64_t b) { return band.row_begin(b * kRows); },
           [&](int64_t b) {
             return band.row_end(std::min((b + 1) * kRows, band.keys));
           },
-          rows, tile, packed + (g - b0) * width * kRows, width,
-          [&](int64_t j, const T* acc) {
-            const T* key = key_rows + j * kPanel;
-            const int64_t at = j * strip.stride + tile * kTile;
-            for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
-              const auto a = hn::Load(d, acc + i),
-                         c = hn::Load(d, acc + kTile + i);
-              const auto ev = hn::Load(d, key + i),
-                         e = hn::Load(d, key + kTile + i);
-              StoreTile(d, hn::Mul(e, a), dv + at, i, lanes);
-              StoreTile(d, hn::MulAdd(ev, a, hn::Mul(e, c)), dk + at, i, lanes);
-            }
-          });
+          rows, tile, packed + (g0 - b0) * width * kRows, width, sums.of[tile]);
+    }
+    for (int64_t j = g0 * kRows; j < std::min(g1 * kRows, band.keys); ++j) {
+      for (int tile = 0; tile < strip.tiles(); ++tile) {
+        const int lanes = strip.lanes(tile);
+        const T* acc = sums.of[tile] + (j - g0 * kRows) * kPanel;
+        const T* key = keys.rows + tile * keys.step + j * kPanel;
+        const int64_t at = j * strip.stride + tile * kTile;
+        for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
+          const auto a = hn::Load(d, acc + i), c = hn::Load(d, acc + kTile + i);
+          const auto ev = hn::Load(d, key + i),
+                     e = hn::Load(d, key + kTile + i);
+          StoreTile(d, hn::Mul(e, a), dv + at, i, lanes);
+          StoreTile(d, hn::MulAdd(ev, a, hn::Mul(e, c)), dk + at, i, lanes);
+        }
+      }
     }
   }
 }
@@ -303,27 +316,31 @@ template <class T>
 void Dw(const Band& band, int64_t t0, int64_t t1, int64_t j0, int64_t j1,
         int64_t tiles, const T* keys_panel, int64_t key_step,
         const T* rows_panel, int64_t row_step, T* dw, int64_t ld) {
-  constexpr int64_t kTiles = 16;  // their panel rows stay in the second-level
-                                  // cache for all of the block's pairs
+  // So many panel rows of keys stay in the first-level cache while all rows
+  // of the block meet them.
+  constexpr int64_t kTiles = 16, kKeys = 16;
   for (int64_t tile = 0; tile < tiles; tile += kTiles) {
     const int64_t n = std::min(kTiles, tiles - tile);
-    for (int64_t t = t0; t < t1; t += 3) {
-      const T* row[3];
-      for (int i = 0; i < 3; ++i)
-        row[i] =
-            rows_panel + tile * row_step + std::min(t + i, t1 - 1) * kPanel;
-      const int64_t lo = std::max(j0, band.key_begin(t)),
-                    hi = std::min(j1, band.key_end(std::min(t + 3, t1)));
-      for (int64_t j = lo; j < hi; j += 4) {
-        const T* key[4];
-        for (int i = 0; i < 4; ++i)
-          key[i] =
-              keys_panel + tile * key_step + std::min(j + i, hi - 1) * kPanel;
-        T sums[12];
-        Dots(row, key, n, row_step, key_step, sums);
-        for (int64_t y = 0; y < 3 && t + y < t1; ++y) {
-          for (int64_t x = 0; x < 4 && j + x < hi; ++x)
-            dw[(t + y - t0) * ld + j + x - j0] += sums[y * 4 + x];
+    for (int64_t some = j0; some < j1; some += kKeys) {
+      for (int64_t t = t0; t < t1; t += 3) {
+        const T* row[3];
+        for (int i = 0; i < 3; ++i)
+          row[i] =
+              rows_panel + tile * row_step + std::min(t + i, t1 - 1) * kPanel;
+        const int64_t lo = std::max(some, band.key_begin(t)),
+                      hi = std::min(std::min(some + kKeys, j1),
+                                    band.key_end(std::min(t + 3, t1)));
+        for (int64_t j = lo; j < hi; j += 4) {
+          const T* key[4];
+          for (int i = 0; i < 4; ++i)
+            key[i] =
+                keys_panel + tile * key_step + std::min(j + i, hi - 1) * kPanel;
+          T sums[12];
+          Dots(row, key, n, row_step, key_step, sums);
+          for (int64_t y = 0; y < 3 && t + y < t1; ++y) {
+            for (int64_t x = 0; x < 4 && j + x < hi; ++x)
+              dw[(t + y - t0) * ld + j + x - j0] += sums[y * 4 + x];
+          }
         }
       }
     }

@@ -17,10 +17,13 @@ inline constexpr int64_t kPackedSize =
               // in float, it stays in the cache
 inline constexpr int64_t kSub = 8 * kRows;  // rows of w that are made together
 
-/// Numbers from one tile's panel to the next: an odd number of lines. Panels of
-/// a power of two of rows would meet in the same few sets of the cache.
+/// Numbers from one tile's panel to the next. A few neighbouring rows of many
+/// panels are used together: steps of 17 modulo 32 lines spread them over all
+/// sets of the cache, where a power of two would put them into a few.
 inline int64_t panel_step(int64_t size) {
-  return size / kPanel % 2 ? size : size + kPanel;
+  const int64_t lines = size / kPanel;
+  return (lines < 64 ? lines | 1 : lines + (17 - lines % 32 + 32) % 32) *
+         kPanel;
 }
 
 /// A task is a strip: one batch row and a few tiles of its channels. Tiles are

@@ -214,7 +214,9 @@ class Backward {
       const int64_t s1 = std::min(s0 + batch, subs());
       exec_.parallel(s1 - s0, [&](int64_t begin, int64_t end) {
         Buffer<T> w(exec_, piece());
-        for (int64_t s = s0 + begin; s < s0 + end; ++s) {
+        for (int64_t i = begin; i < end; ++i) {
+          // From both ends: causal pieces grow, and threads take ranges.
+          const int64_t s = i % 2 ? s1 - 1 - i / 2 : s0 + i / 2;
           with_piece(s, [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1) {
             T* dw = dw_.get() + (s - s0) * piece();
             const int64_t ld = j1 - j0;

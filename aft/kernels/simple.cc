@@ -293,7 +293,7 @@ void Causal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) {
   for (int64_t chunk = n_chunks - 1; chunk >= 0; --chunk) {
     const int64_t t0 = chunk * kSimpleRows,
                   t1 = t0 + kSimpleRows < a.Tq ? t0 + kSimpleRows : a.Tq;
-    memcpy(&s, states + chunk * width, sizeof(s));
+    memcpy(static_cast<void*>(&s), states + chunk * width, sizeof(s));
     for (int64_t t = t0; t < t1; ++t)
       RowGradient(a, t, dy, dq, s, scratch + (t - t0) * width);
     for (int64_t t = t1 - 1; t >= t0; --t) {
