@@ -142,7 +142,9 @@ class Backward {
       for (int64_t i = b * n_; i < (b + 1) * n_; ++i, sums += kPanel) {
         const T *e = e_.get() + i * H_, *vdv = vdv_.get() + i * D_;
         T* dk = grad_.dk + i * H_;
-        for (int64_t h = c0; h < end; ++h) {
+        for (int64_t h = c0; per_ == 1 && h < end; ++h)
+          dk[h] = vdv[h] - e[h] * sums[h - c0];
+        for (int64_t h = c0; per_ > 1 && h < end; ++h) {
           T sum = vdv[h * per_];
           for (int64_t x = 1; x < per_; ++x) sum += vdv[h * per_ + x];
           dk[h] = sum - e[h] * sums[h - c0];
