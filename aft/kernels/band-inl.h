@@ -36,56 +36,29 @@ HWY_INLINE void Multiply(const T* HWY_RESTRICT panel, const T* HWY_RESTRICT w,
                          int64_t n, T* HWY_RESTRICT acc) {
   const PanelTag<T> d;
   const size_t N = hn::Lanes(d);
-  static_assert(kRows == 6, "six rows are written out below");
   for (size_t c = 0; c < kPanel; c += 2 * N) {
     const size_t e =
         c + N < kPanel
             ? c + N
             : c;  // a vector of 16 lanes is a whole panel row: do it once
-    auto a0 = hn::Load(d, acc + c), b0 = hn::Load(d, acc + e);
-    auto a1 = hn::Load(d, acc + kPanel + c), b1 = hn::Load(d, acc + kPanel + e);
-    auto a2 = hn::Load(d, acc + 2 * kPanel + c),
-         b2 = hn::Load(d, acc + 2 * kPanel + e);
-    auto a3 = hn::Load(d, acc + 3 * kPanel + c),
-         b3 = hn::Load(d, acc + 3 * kPanel + e);
-    auto a4 = hn::Load(d, acc + 4 * kPanel + c),
-         b4 = hn::Load(d, acc + 4 * kPanel + e);
-    auto a5 = hn::Load(d, acc + 5 * kPanel + c),
-         b5 = hn::Load(d, acc + 5 * kPanel + e);
-    const T* p = panel;
-    const T* x = w;
-    for (int64_t j = 0; j < n; ++j, p += kPanel, x += kRows) {
-      const auto pa = hn::Load(d, p + c);
-      const auto pb = hn::Load(d, p + e);
-      auto s = hn::Set(d, x[0]);
-      a0 = hn::MulAdd(s, pa, a0);
-      b0 = hn::MulAdd(s, pb, b0);
-      s = hn::Set(d, x[1]);
-      a1 = hn::MulAdd(s, pa, a1);
-      b1 = hn::MulAdd(s, pb, b1);
-      s = hn::Set(d, x[2]);
-      a2 = hn::MulAdd(s, pa, a2);
-      b2 = hn::MulAdd(s, pb, b2);
-      s = hn::Set(d, x[3]);
-      a3 = hn::MulAdd(s, pa, a3);
-      b3 = hn::MulAdd(s, pb, b3);
-      s = hn::Set(d, x[4]);
-      a4 = hn::MulAdd(s, pa, a4);
-      b4 = hn::MulAdd(s, pb, b4);
-      s = hn::Set(d, x[5]);
-      a5 = hn::MulAdd(s, pa, a5);
-      b5 = hn::MulAdd(s, pb, b5);
+    hn::Vec<PanelTag<T>> a[kRows], b[kRows];
+    for (int i = 0; i < kRows; ++i) {
+      a[i] = hn::Load(d, acc + i * kPanel + c);
+      b[i] = hn::Load(d, acc + i * kPanel + e);
     }
-    hn::Store(a0, d, acc + c), hn::Store(b0, d, acc + e);
-    hn::Store(a1, d, acc + kPanel + c), hn::Store(b1, d, acc + kPanel + e);
-    hn::Store(a2, d, acc + 2 * kPanel + c),
-        hn::Store(b2, d, acc + 2 * kPanel + e);
-    hn::Store(a3, d, acc + 3 * kPanel + c),
-        hn::Store(b3, d, acc + 3 * kPanel + e);
-    hn::Store(a4, d, acc + 4 * kPanel + c),
-        hn::Store(b4, d, acc + 4 * kPanel + e);
-    hn::Store(a5, d, acc + 5 * kPanel + c),
-        hn::Store(b5, d, acc + 5 * kPanel + e);
+    const T *p = panel, *x = w;
+    for (int64_t j = 0; j < n; ++j, p += kPanel, x += kRows) {
+      const auto pa = hn::Load(d, p + c), pb = hn::Load(d, p + e);
+      for (int i = 0; i < kRows; ++i) {
+        const auto s = hn::Set(d, x[i]);
+        a[i] = hn::MulAdd(s, pa, a[i]);
+        b[i] = hn::MulAdd(s, pb, b[i]);
+      }
+    }
+    for (int i = 0; i < kRows; ++i) {
+      hn::Store(a[i], d, acc + i * kPanel + c);
+      hn::Store(b[i], d, acc + i * kPanel + e);
+    }
   }
 }
 

@@ -94,17 +94,12 @@ class Backward {
   /// share of dw to the thread's sum.
   void strips() {
     const int64_t n_blocks = blocks(band_.keys), width = l_.width(band_.rows),
-                  dw_size = subs() * piece();
+                  pieces = bias_.take ? subs() : 0;
     Buffer<T> packed(exec_, n_blocks * width * kRows);
     pack_transposed(exec_, band_, bias_, 0, n_blocks, width, packed.get());
-    std::map<int64_t, Buffer<T>> sums;  // by the first task of the thread, so
-                                        // that their order is always the same
-    std::mutex mutex;
-    exec_.parallel(l_.tasks, [&](int64_t begin, int64_t end) {
+    sum_dw(l_.tasks, pieces, [&](int64_t begin, int64_t end, T* dw) {
       Buffer<T> keys(exec_, l_.strip_tiles * key_panel_),
           rows(exec_, l_.strip_tiles * row_step_);
-      Buffer<T> dw(exec_, bias_.take ? dw_size : 0);
-      if (bias_.take) std::fill_n(dw.get(), dw_size, T(0));
       const Panel<T> key_panel{keys.get(), nullptr, nullptr, key_panel_},
           row_panel = rows_panel(rows.get());
       for (int64_t task = begin; task < end; ++task) {
@@ -114,25 +109,35 @@ class Backward {
         band_kernels<T>().backward(band_, 0, n_blocks, strip, key_panel,
                                    row_panel, packed.get(), width,
                                    grad_.dk + at, grad_.dv + at);
-        for (int64_t s = 0; bias_.take && s < subs(); ++s) {
+        for (int64_t s = 0; s < pieces; ++s) {
           with_piece(s, [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1) {
             band_kernels<T>().dw(band_, t0, t1, j0, j1, strip.tiles(),
                                  keys.get(), key_panel_, rows.get(), row_step_,
-                                 dw.get() + s * piece(), j1 - j0);
+                                 dw + s * piece(), j1 - j0);
           });
         }
       }
+    });
+  }
+
+  /// dw_ = the sum of what f(begin, end, dw) adds to `pieces` pieces of dw over
+  /// all of [0, n): each thread has pieces of its own.
+  template <class F>
+  void sum_dw(int64_t n, int64_t pieces, const F& f) {
+    const int64_t size = pieces * piece();
+    std::map<int64_t, Buffer<T>> sums;  // by `begin`, so that their order is
+                                        // always the same
+    std::mutex mutex;
+    exec_.parallel(n, [&](int64_t begin, int64_t end) {
+      Buffer<T> dw(exec_, size);
+      std::fill_n(dw.get(), size, T(0));
+      f(begin, end, dw.get());
       const std::lock_guard<std::mutex> lock(mutex);
       sums[begin] = std::move(dw);
     });
-    if (!bias_.take) return;
-    for (auto& part : sums) {
-      if (!dw_.get()) {
-        dw_ = std::move(part.second);
-        continue;
-      }
-      for (int64_t i = 0; i < dw_size; ++i)
-        dw_.get()[i] += part.second.get()[i];
+    dw_ = std::move(sums.begin()->second);
+    for (auto part = std::next(sums.begin()); part != sums.end(); ++part) {
+      for (int64_t i = 0; i < size; ++i) dw_.get()[i] += part->second.get()[i];
     }
   }
 
@@ -205,27 +210,17 @@ class Backward {
   void biases() {
     const bool summed = dw_.get();  // by strips()
     const int64_t batch =
-        summed
-            ? subs()
-            : std::min(subs(), std::max<int64_t>(exec_.threads,
-                                                 (int64_t{1} << 20) / piece()));
-    if (!summed) dw_.grow(exec_, batch * piece());
+        summed ? subs()
+               : std::min(subs(), std::max<int64_t>(1, kPackedSize / piece()));
     for (int64_t s0 = 0; s0 < subs(); s0 += batch) {
       const int64_t s1 = std::min(s0 + batch, subs());
+      if (!summed) multiply_panels(s0, s1);
       exec_.parallel(s1 - s0, [&](int64_t begin, int64_t end) {
         Buffer<T> w(exec_, piece());
-        for (int64_t i = begin; i < end; ++i) {
-          // From both ends: causal pieces grow, and threads take ranges.
-          const int64_t s = i % 2 ? s1 - 1 - i / 2 : s0 + i / 2;
+        for (int64_t s = s0 + begin; s < s0 + end; ++s) {
           with_piece(s, [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1) {
             T* dw = dw_.get() + (s - s0) * piece();
             const int64_t ld = j1 - j0;
-            if (!summed) {
-              std::fill_n(dw, piece(), T(0));
-              band_kernels<T>().dw(band_, t0, t1, j0, j1, l_.all_tiles,
-                                   keys_.get(), key_panel_, rows_.get(),
-                                   row_step_, dw, ld);
-            }
             bias_.rows(t0, t1, j0, j1, w.get(), ld);
             band_kernels<T>().scale_dw(band_, t0, t1, j0, j1, w.get(), dw, ld);
             exact_biases(t0, t1, j0, w.get(), dw, ld);
@@ -251,6 +246,27 @@ class Backward {
         take(BandSide::kKeys);
       }
     }
+  }
+
+  /// dw_ = pieces [s0, s1) of the product of all panels, a few at a time: they
+  /// stay in the cache for all pieces.
+  void multiply_panels(int64_t s0, int64_t s1) {
+    constexpr int64_t kFew = 16;
+    sum_dw((l_.all_tiles + kFew - 1) / kFew, s1 - s0,
+           [&](int64_t begin, int64_t end, T* dw) {
+             for (int64_t few = begin * kFew; few < end * kFew; few += kFew) {
+               const int64_t n = std::min(kFew, l_.all_tiles - few);
+               for (int64_t s = s0; s < s1; ++s) {
+                 with_piece(s, [&](int64_t t0, int64_t t1, int64_t j0,
+                                   int64_t j1) {
+                   band_kernels<T>().dw(
+                       band_, t0, t1, j0, j1, n, keys_.get() + few * key_panel_,
+                       key_panel_, rows_.get() + few * row_step_, row_step_,
+                       dw + (s - s0) * piece(), j1 - j0);
+                 });
+               }
+             }
+           });
   }
 
   void exact_biases(int64_t t0, int64_t t1, int64_t j0, const T* w, T* dw,
