@@ -210,6 +210,35 @@ void PackWeightsTransposed(const Band& band, int64_t b0, int64_t b1, const T* w,
   }
 }
 
+/// out[i] = the sum of the lanes of s_i.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void FourSums(D d, V s0, V s1, V s2, V s3, TOf<D>* out) {
+#if !HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR
+  if constexpr (sizeof(TOf<D>) == 4) {  // 4 lanes in each block of 128 bits
+    const hn::Repartition<uint64_t, D> d64;
+    const auto pairs = [&](V a, V b) {
+      return hn::BitCast(d64, hn::Add(hn::InterleaveLower(d, a, b),
+                                      hn::InterleaveUpper(d, a, b)));
+    };
+    const auto x = pairs(s0, s1), y = pairs(s2, s3);
+    const auto all = hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, x, y)),
+                             hn::BitCast(d, hn::InterleaveUpper(d64, x, y)));
+    const hn::FixedTag<TOf<D>, 4> four;
+    if constexpr (hn::MaxLanes(D()) == 8) {
+      hn::StoreU(hn::Add(hn::LowerHalf(four, all), hn::UpperHalf(four, all)),
+                 four, out);
+    } else {
+      hn::StoreU(all, four, out);
+    }
+    return;
+  }
+#endif
+  out[0] = hn::GetLane(hn::SumOfLanes(d, s0));
+  out[1] = hn::GetLane(hn::SumOfLanes(d, s1));
+  out[2] = hn::GetLane(hn::SumOfLanes(d, s2));
+  out[3] = hn::GetLane(hn::SumOfLanes(d, s3));
+}
+
 /// sums[i, j] = sum over tiles and channels of rows_panel[t_i] .
 /// keys_panel[j_j], for 3 rows and 4 keys.
 template <class T>
@@ -244,15 +273,9 @@ HWY_INLINE void Dots(const T* const* row, const T* const* key, int64_t tiles,
       s23 = hn::MulAdd(a2, x, s23);
     }
   }
-  const auto total = [&](hn::Vec<TileTag<T>> s) {
-    return hn::GetLane(hn::SumOfLanes(d, s));
-  };
-  sums[0] = total(s00), sums[1] = total(s01), sums[2] = total(s02),
-  sums[3] = total(s03);
-  sums[4] = total(s10), sums[5] = total(s11), sums[6] = total(s12),
-  sums[7] = total(s13);
-  sums[8] = total(s20), sums[9] = total(s21), sums[10] = total(s22),
-  sums[11] = total(s23);
+  FourSums(d, s00, s01, s02, s03, sums);
+  FourSums(d, s10, s11, s12, s13, sums + 4);
+  FourSums(d, s20, s21, s22, s23, sums + 8);
 }
 
 template <class T>

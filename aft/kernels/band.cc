@@ -337,9 +337,12 @@ void Dw(const Band& band, int64_t t0, int64_t t1, int64_t j0, int64_t j1,
                 keys_panel + tile * key_step + std::min(j + i, hi - 1) * kPanel;
           T sums[12];
           Dots(row, key, n, row_step, key_step, sums);
-          for (int64_t y = 0; y < 3 && t + y < t1; ++y) {
-            for (int64_t x = 0; x < 4 && j + x < hi; ++x)
-              dw[(t + y - t0) * ld + j + x - j0] += sums[y * 4 + x];
+          T* to = dw + (t - t0) * ld + j - j0;
+          const bool whole = j + 4 <= hi;  // numbers that the compiler knows
+          for (int64_t y = 0; y < 3 && t + y < t1; ++y, to += ld) {
+            for (int64_t x = 0; whole && x < 4; ++x) to[x] += sums[y * 4 + x];
+            for (int64_t x = 0; !whole && j + x < hi; ++x)
+              to[x] += sums[y * 4 + x];
           }
         }
       }
