@@ -306,6 +306,69 @@ void Outer(int64_t m, int64_t n, int64_t r, const T* a, const T* b, T* out,
   }
 }
 
+template <class T>
+void Dw(const Band& band, int64_t t0, int64_t t1, int64_t j0, int64_t j1,
+        int64_t tiles, const T* keys_panel, int64_t key_step,
+        const T* rows_panel, int64_t row_step, T* dw, int64_t ld) {
+  // So many panel rows of keys stay in the first-level cache while all rows
+  // of the block meet them.
+  constexpr int64_t kTiles = 16, kKeys = 16;
+  for (int64_t tile = 0; tile < tiles; tile += kTiles) {
+    const int64_t n = std::min(kTiles, tiles - tile);
+    for (int64_t some = j0; some < j1; some += kKeys) {
+      for (int64_t t = t0; t < t1; t += 3) {
+        const T* row[3];
+        for (int i = 0; i < 3; ++i)
+          row[i] =
+              rows_panel + tile * row_step + std::min(t + i, t1 - 1) * kPanel;
+        const int64_t lo = std::max(some, band.key_begin(t)),
+                      hi = std::min(std::min(some + kKeys, j1),
+                                    band.key_end(std::min(t + 3, t1)));
+        for (int64_t j = lo; j < hi; j += 4) {
+          const T* key[4];
+          for (int i = 0; i < 4; ++i)
+            key[i] =
+                keys_panel + tile * key_step + std::min(j + i, hi - 1) * kPanel;
+          T sums[12];
+          Dots(row, key, n, row_step, key_step, sums);
+          T* to = dw + (t - t0) * ld + j - j0;
+          const bool whole = j + 4 <= hi;  // numbers that the compiler knows
+          for (int64_t y = 0; y < 3 && t + y < t1; ++y, to += ld) {
+            for (int64_t x = 0; whole && x < 4; ++x) to[x] += sums[y * 4 + x];
+            for (int64_t x = 0; !whole && j + x < hi; ++x)
+              to[x] += sums[y * 4 + x];
+          }
+        }
+      }
+    }
+  }
+}
+
+template <class T>
+void ScaleDw(const Band& band, int64_t t0, int64_t t1, int64_t j0, int64_t j1,
+             const T* w, T* dw, int64_t ld) {
+  const hn::ScalableTag<T> d;
+  const hn::CappedTag<T, 1> d1;
+  const auto scale = [&](auto tag, T* to, const T* from) {
+    const auto limit = hn::Set(tag, Safe<T>::exponent);
+    const auto e = ExpV(
+        tag, hn::Min(hn::Max(hn::LoadU(tag, from), hn::Neg(limit)), limit));
+    hn::StoreU(hn::Mul(e, hn::LoadU(tag, to)), tag, to);
+  };
+  for (int64_t t = t0; t < t1; ++t) {
+    T* to = dw + (t - t0) * ld - j0;
+    const T* from = w + (t - t0) * ld - j0;
+    const int64_t lo = std::max(j0, band.key_begin(t)),
+                  hi = std::max(lo, std::min(j1, band.key_end(t + 1)));
+    std::fill(to + j0, to + std::min(lo, j1), T(0));
+    std::fill(to + std::min(hi, j1), to + j1, T(0));
+    int64_t j = lo;
+    for (; j + static_cast<int64_t>(hn::Lanes(d)) <= hi; j += hn::Lanes(d))
+      scale(d, to + j, from + j);
+    for (; j < hi; ++j) scale(d1, to + j, from + j);
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace kernels
 }  // namespace aft
