@@ -65,11 +65,18 @@ struct Simple {
   const T *q, *k, *v;     // [Tq, D] or null, [Tk, D], [Tk, D]
   const uint8_t* padded;  // [Tk] or null
   T* y;                   // [Tq, D]; must not overlap the inputs
+  /// [simple_states(Tq), 3, D] or null, causal only: m, n and d before every
+  /// kSimpleRows-th row. Forward writes them; backward reads them, or else
+  /// runs over the keys once more.
+  T* states;
 };
 
+constexpr int64_t simple_states(int64_t Tq) {
+  return (Tq + kSimpleRows - 1) / kSimpleRows;
+}
 /// Numbers of scratch that SimpleKernels::backward needs.
 constexpr int64_t simple_scratch(int64_t Tq) {
-  return 3 * kSimpleChannels * (kSimpleRows + Tq / kSimpleRows + 1);
+  return 3 * kSimpleChannels * (kSimpleRows + simple_states(Tq));
 }
 
 /// One position of local, conv and full: a ring of the last keys plus the sums

@@ -42,12 +42,14 @@ struct Gradients {
   T *dq, *dk, *dv;
 };
 
-/// AFT-simple. y [B, Tq, D]. O(T) time; backward recomputes, nothing is saved.
+/// AFT-simple. y [B, Tq, D]. O(T) time. Backward needs nothing saved; what the
+/// forward pass may leave for it, states [B, simple_states(Tq), 3, D] (causal
+/// only, null: not wanted), saves it a look at the keys.
 template <class T>
-void run_simple(const Exec&, const Problem<T>&, T* y);
+void run_simple(const Exec&, const Problem<T>&, T* y, T* states = nullptr);
 template <class T>
 void run_simple_backward(const Exec&, const Problem<T>&, const T* dy,
-                         const Gradients<T>&);
+                         const T* states, const Gradients<T>&);
 
 /// What a piece of dw is for: what belongs to its rows (u, or w itself), or to
 /// its keys (v).

@@ -317,7 +317,7 @@ void run_band_backward(const Exec& exec, const Problem<T>& p,
                        const Saved<T>& saved, const Gradients<T>& grad) {
   if (nothing(p, grad)) return;
   if (bias.window == 0) {
-    run_simple_backward(exec, p, dy, grad);
+    run_simple_backward<T>(exec, p, dy, nullptr, grad);
     return;
   }
   Backward<T>(exec, p, bias, dy, saved, grad).run();

@@ -28,7 +28,8 @@ namespace {
 
 /// Calls f(b, piece) for each batch row and group of channels.
 template <class T, class F>
-void for_pieces(const Exec& exec, const Problem<T>& p, T* y, const F& f) {
+void for_pieces(const Exec& exec, const Problem<T>& p, T* y, T* states,
+                const F& f) {
   int64_t channels = kSimpleChannels;
   const auto groups_of = [&] { return (p.D + channels - 1) / channels; };
   while (channels > kTile && p.B * groups_of() < 2 * exec.threads)
@@ -39,17 +40,19 @@ void for_pieces(const Exec& exec, const Problem<T>& p, T* y, const F& f) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = i / groups, c0 = i % groups * channels;
       const int64_t q_at = b * p.Tq * p.D, k_at = b * p.Tk * p.D;
-      const Simple<T> piece{p.Tq,
-                            p.Tk,
-                            p.D,
-                            c0,
-                            std::min<int64_t>(c0 + channels, p.D),
-                            p.causal,
-                            p.q ? p.q + q_at : nullptr,
-                            p.k + k_at,
-                            p.v + k_at,
-                            p.padded ? p.padded + b * p.Tk : nullptr,
-                            y ? y + q_at : nullptr};
+      const Simple<T> piece{
+          p.Tq,
+          p.Tk,
+          p.D,
+          c0,
+          std::min<int64_t>(c0 + channels, p.D),
+          p.causal,
+          p.q ? p.q + q_at : nullptr,
+          p.k + k_at,
+          p.v + k_at,
+          p.padded ? p.padded + b * p.Tk : nullptr,
+          y ? y + q_at : nullptr,
+          states ? states + b * simple_states(p.Tq) * 3 * p.D : nullptr};
       f(b, piece, scratch);
     }
   });
@@ -58,19 +61,20 @@ void for_pieces(const Exec& exec, const Problem<T>& p, T* y, const F& f) {
 }  // namespace
 
 template <class T>
-void run_simple(const Exec& exec, const Problem<T>& p, T* y) {
+void run_simple(const Exec& exec, const Problem<T>& p, T* y, T* states) {
   if (nothing(p, y)) return;
-  for_pieces(exec, p, y, [](int64_t, const Simple<T>& piece, Buffer<T>&) {
-    simple_kernels<T>().forward(piece);
-  });
+  for_pieces(exec, p, y, states,
+             [](int64_t, const Simple<T>& piece, Buffer<T>&) {
+               simple_kernels<T>().forward(piece);
+             });
 }
 
 template <class T>
 void run_simple_backward(const Exec& exec, const Problem<T>& p, const T* dy,
-                         const Gradients<T>& grad) {
+                         const T* states, const Gradients<T>& grad) {
   if (nothing(p, grad)) return;
   T* no_output = nullptr;
-  for_pieces(exec, p, no_output,
+  for_pieces(exec, p, no_output, const_cast<T*>(states),  // is only read
              [&](int64_t b, const Simple<T>& piece, Buffer<T>& scratch) {
                scratch.grow(exec, simple_scratch(p.Tq));
                const int64_t q_at = b * p.Tq * p.D, k_at = b * p.Tk * p.D;
@@ -81,9 +85,9 @@ void run_simple_backward(const Exec& exec, const Problem<T>& p, const T* dy,
 }
 
 #define AFT_INSTANTIATE(T)                                                    \
-  template void run_simple(const Exec&, const Problem<T>&, T*);               \
+  template void run_simple(const Exec&, const Problem<T>&, T*, T*);           \
   template void run_simple_backward(const Exec&, const Problem<T>&, const T*, \
-                                    const Gradients<T>&);
+                                    const T*, const Gradients<T>&);
 AFT_INSTANTIATE(float)
 AFT_INSTANTIATE(double)
 #undef AFT_INSTANTIATE

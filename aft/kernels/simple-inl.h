@@ -12,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "aft/kernels/kernels.h"
@@ -39,6 +40,17 @@ struct State {
       m[c] = std::numeric_limits<T>::lowest();
       n[c] = d[c] = T(0);
     }
+  }
+  /// Between the first `count` channels and [3, stride].
+  void Save(int64_t count, int64_t stride, T* to) const {
+    memcpy(to, m, count * sizeof(T));
+    memcpy(to + stride, n, count * sizeof(T));
+    memcpy(to + 2 * stride, d, count * sizeof(T));
+  }
+  void Load(const T* from, int64_t count, int64_t stride) {
+    memcpy(m, from, count * sizeof(T));
+    memcpy(n, from + stride, count * sizeof(T));
+    memcpy(d, from + 2 * stride, count * sizeof(T));
   }
 };
 

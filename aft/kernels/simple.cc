@@ -46,6 +46,8 @@ void Forward(const Simple<T>& a) {
   State<T> s;
   if (!a.causal) AbsorbAll(a, s);
   for (int64_t t = 0; t < a.Tq; ++t) {
+    if (a.causal && a.states && t % kSimpleRows == 0)
+      s.Save(a.c1 - a.c0, a.D, At(a, a.states, 3 * t / kSimpleRows));
     WriteRow(a.causal ? KeyAt(a, t) : nullptr, At(a, a.v, t), At(a, a.q, t),
              a.c1 - a.c0, kAhead * a.D, s, At(a, a.y, t));
   }
@@ -165,25 +167,24 @@ void Everything(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv,
   }
 }
 
-/// Causal: once over the keys, for the state at the start of each chunk of
-/// rows. Then from the last chunk to the first: its rows ascending, for what
-/// they give, and descending, for what its keys get. A key's weight and the
-/// rescaling of the sums when the maximum falls back are what Absorb returned,
-/// so that no exponential is taken twice.
+/// Causal: from the last chunk of rows to the first, each from the state before
+/// it: its rows ascending, for what they give, and descending, for what its
+/// keys get. A key's weight and the rescaling of the sums when the maximum
+/// falls back are what Absorb returned, so that no exponential is taken twice.
 template <class T>
 void Causal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) {
   const TileTag<T> tag;
   constexpr int64_t width = 3 * kSimpleChannels;
-  static_assert(sizeof(State<T>) == width * sizeof(T));
-  const int64_t n_chunks = (a.Tq + kSimpleRows - 1) / kSimpleRows;
-  T* states = scratch + kSimpleRows * width;
+  const int64_t n_chunks = simple_states(a.Tq), n = a.c1 - a.c0,
+                stride = a.states ? a.D : kSimpleChannels;
+  T* states = a.states ? a.states + a.c0 : scratch + kSimpleRows * width;
   State<T> s;
-  for (int64_t chunk = 0; chunk < n_chunks; ++chunk) {
-    memcpy(states + chunk * width, &s, sizeof(s));
+  for (int64_t chunk = 0; !a.states && chunk < n_chunks; ++chunk) {
+    s.Save(n, stride, states + chunk * 3 * stride);
     if (chunk + 1 == n_chunks) break;
     for (int64_t t = chunk * kSimpleRows; t < (chunk + 1) * kSimpleRows; ++t) {
       if (const T* k = KeyAt(a, t))
-        AbsorbRow(k, At(a, a.v, t), a.c1 - a.c0, kAhead * a.D, s);
+        AbsorbRow(k, At(a, a.v, t), n, kAhead * a.D, s);
     }
   }
   for (int64_t j = a.Tq; j < a.Tk; ++j) NoKeyGradient(a, j, dk, dv);
@@ -191,13 +192,13 @@ void Causal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) {
   for (int64_t chunk = n_chunks - 1; chunk >= 0; --chunk) {
     const int64_t t0 = chunk * kSimpleRows,
                   t1 = t0 + kSimpleRows < a.Tq ? t0 + kSimpleRows : a.Tq;
-    memcpy(static_cast<void*>(&s), states + chunk * width, sizeof(s));
+    s.Load(states + chunk * 3 * stride, n, stride);
     for (int64_t t = t0; t < t1; ++t)
       RowGradient(a, t, dy, dq, s, scratch + (t - t0) * width);
     for (int64_t t = t1 - 1; t >= t0; --t) {
       const T *share = scratch + (t - t0) * width,
               *undo = share + 2 * kSimpleChannels;
-      sum.Add(a.c1 - a.c0, share);
+      sum.Add(n, share);
       if (!KeyAt(a, t)) {
         if (t < a.Tk) NoKeyGradient(a, t, dk, dv);
         continue;
@@ -210,7 +211,7 @@ void Causal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) {
             return hn::IfThenElse(Signed(tag, u), one, u);
           },
           dk, dv);
-      sum.Update(a.c1 - a.c0, [&](int64_t c, auto& A, auto& C) {
+      sum.Update(n, [&](int64_t c, auto& A, auto& C) {
         const auto u = hn::LoadU(tag, undo + c);
         const auto keep = hn::IfThenElse(Signed(tag, u), hn::Neg(u), one);
         A = hn::Mul(A, keep), C = hn::Mul(C, keep);
@@ -231,16 +232,13 @@ void Step(int64_t n, bool fresh, const T* q, const T* k, const T* v, T* state,
   for (int64_t c0 = 0; c0 < n; c0 += kSimpleChannels) {
     const int64_t w = n - c0 < kSimpleChannels ? n - c0 : kSimpleChannels;
     State<T> s;
-    T* parts[3] = {s.m, s.n, s.d};
-    for (int p = 0; p < 3 && !fresh; ++p)
-      memcpy(parts[p], state + p * n + c0, w * sizeof(T));
+    if (!fresh) s.Load(state + c0, w, n);
     if (y) {
       WriteRow(k + c0, v + c0, q ? q + c0 : nullptr, w, 0, s, y + c0);
     } else {
       AbsorbRow(k + c0, v + c0, w, 0, s);
     }
-    for (int p = 0; p < 3; ++p)
-      memcpy(state + p * n + c0, parts[p], w * sizeof(T));
+    s.Save(w, n, state + c0);
   }
 }
 

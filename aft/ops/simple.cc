@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "aft/kernels/kernels.h"
 #include "aft/ops/common.h"
 #include "aft/ops/composite.h"
 #include "aft/ops/ops.h"
@@ -22,7 +23,7 @@ struct SimpleFunction : torch::autograd::Function<SimpleFunction> {
   static at::Tensor forward(AutogradContext* ctx, const OptionalTensor& q_,
                             const at::Tensor& k, const at::Tensor& v,
                             const OptionalTensor& padded_, int64_t Tq,
-                            bool causal, bool use_kernels) {
+                            bool causal, bool use_kernels, bool record) {
     const at::Tensor q = value(q_), padded = value(padded_);
     ctx->saved_data["Tq"] = Tq;
     ctx->saved_data["causal"] = causal;
@@ -33,12 +34,16 @@ struct SimpleFunction : torch::autograd::Function<SimpleFunction> {
       ctx->save_for_backward({q, k, v, padded, out.r, out.lse});
       return out.r;
     }
-    ctx->save_for_backward({q, k, v, padded});
-    at::Tensor y = at::empty({k.size(0), Tq, v.size(2)}, v.options());
+    at::Tensor y = at::empty({k.size(0), Tq, v.size(2)}, v.options()), states;
+    if (record && causal) {
+      states = at::empty({k.size(0), kernels::simple_states(Tq), 3, v.size(2)},
+                         v.options());
+    }
+    ctx->save_for_backward({q, k, v, padded, states});
     AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::simple", [&] {
       kernels::run_simple(at_exec(),
                           problem<scalar_t>(q, k, v, padded, Tq, causal),
-                          y.data_ptr<scalar_t>());
+                          y.data_ptr<scalar_t>(), data<scalar_t>(states));
     });
     return y;
   }
@@ -59,7 +64,7 @@ struct SimpleFunction : torch::autograd::Function<SimpleFunction> {
       AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::simple", [&] {
         kernels::run_simple_backward<scalar_t>(
             at_exec(), problem<scalar_t>(q, k, v, padded, Tq, causal),
-            dy.data_ptr<scalar_t>(),
+            dy.data_ptr<scalar_t>(), data<scalar_t>(saved[4]),
             {data<scalar_t>(dq), dk.data_ptr<scalar_t>(),
              dv.data_ptr<scalar_t>()});
       });
@@ -68,7 +73,8 @@ struct SimpleFunction : torch::autograd::Function<SimpleFunction> {
                                          saved[4], saved[5]);
       dk = g.dk, dv = g.dv;
     }
-    return {dq, dk, dv, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    const at::Tensor none;
+    return {dq, dk, dv, none, none, none, none, none};
   }
 };
 
@@ -77,9 +83,10 @@ struct SimpleFunction : torch::autograd::Function<SimpleFunction> {
 at::Tensor simple(const OptionalTensor& q, const at::Tensor& k,
                   const at::Tensor& v, const Common& common) {
   const Checked c = check("simple", q, k, v, common);
-  return c.finish(SimpleFunction::apply(maybe(c.fused_q()), c.k, c.v,
-                                        maybe(c.padded), c.Tq, c.causal,
-                                        c.use_kernels()));
+  const at::Tensor fused_q = c.fused_q();
+  return c.finish(SimpleFunction::apply(
+      maybe(fused_q), c.k, c.v, maybe(c.padded), c.Tq, c.causal,
+      c.use_kernels(), records({fused_q, c.k, c.v})));
 }
 
 }  // namespace aft::ops

@@ -200,8 +200,14 @@ Result run(const Operator& op, const Data& data,
                      data.padded.empty() ? nullptr : data.padded.data()};
   const Gradients<T> g{gated ? dq.data() : nullptr, dk.data(), dv.data()};
   if (op.kind == Operator::kSimple) {
-    run_simple(exec, p, y.data());
-    run_simple_backward(exec, p, dy.data(), g);
+    std::vector<T> states(p.B * simple_states(p.Tq) * 3 * p.D);
+    run_simple(exec, p, y.data(), states.data());
+    // With what forward left, and without: the same bits.
+    run_simple_backward<T>(exec, p, dy.data(), nullptr, g);
+    const std::vector<T> first_dk = dk, first_dv = dv;
+    run_simple_backward<T>(exec, p, dy.data(), states.data(), g);
+    EXPECT_EQ(memcmp(first_dk.data(), dk.data(), dk.size() * sizeof(T)), 0);
+    EXPECT_EQ(memcmp(first_dv.data(), dv.data(), dv.size() * sizeof(T)), 0);
   } else if (op.kind == Operator::kBand) {
     std::fill(dw.begin(), dw.end(), T(0));
     const BandBias<T> bias = band_bias<T>(op, s, &dw);
