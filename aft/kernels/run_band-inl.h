@@ -110,50 +110,51 @@ void for_exact_rows(const Exec& exec, const Band& band, const BandBias<T>& bias,
   }
 }
 
-/// Makes and packs w for blocks [b0, b1) of rows, kSub rows at a time.
+/// Calls f(b, e, raw) for pieces [b, e) of blocks [b0, b1), in parallel: at
+/// most kSub rows each, and enough of them for all threads. raw: a buffer for
+/// their w.
+template <class T, class F>
+void for_pieces(const Exec& exec, int64_t b0, int64_t b1, const F& f) {
+  const int64_t n = b1 - b0, piece = std::clamp<int64_t>(n / (4 * exec.threads),
+                                                         1, kSub / kRows);
+  exec.parallel((n + piece - 1) / piece, [&](int64_t begin, int64_t end) {
+    Buffer<T> raw;
+    for (int64_t b = b0 + begin * piece; b < std::min(b0 + end * piece, b1);
+         b += piece)
+      f(b, std::min(b + piece, b1), raw);
+  });
+}
+
+/// Makes and packs w for blocks [b0, b1) of rows.
 template <class T>
 void pack(const Exec& exec, const Band& band, const BandBias<T>& bias,
           int64_t b0, int64_t b1, int64_t width, T* packed, uint8_t* unsafe) {
-  exec.parallel(
-      (b1 - b0 + kSub / kRows - 1) / (kSub / kRows),
-      [&](int64_t begin, int64_t end) {
-        Buffer<T> raw;
-        for (int64_t b = b0 + begin * (kSub / kRows);
-             b < std::min(b0 + end * (kSub / kRows), b1); b += kSub / kRows) {
-          const int64_t e = std::min(b + kSub / kRows, b1), t0 = b * kRows,
-                        t1 = std::min(e * kRows, band.rows);
-          const int64_t lo = band.key_begin(t0),
-                        hi = std::max(lo, band.key_end(t1)), ld = hi - lo;
-          raw.grow(exec, std::max<int64_t>(ld * kSub, 1));
-          if (ld > 0) bias.rows(t0, t1, lo, hi, raw.get(), ld);
-          band_kernels<T>().pack_weights(
-              band, b, e, raw.get(), ld, t0, lo, width,
-              packed + (b - b0) * width * kRows, unsafe);
-        }
-      });
+  for_pieces<T>(exec, b0, b1, [&](int64_t b, int64_t e, Buffer<T>& raw) {
+    const int64_t t0 = b * kRows, t1 = std::min(e * kRows, band.rows);
+    const int64_t lo = band.key_begin(t0), hi = std::max(lo, band.key_end(t1)),
+                  ld = hi - lo;
+    raw.grow(exec, std::max<int64_t>(ld * (t1 - t0), 1));
+    if (ld > 0) bias.rows(t0, t1, lo, hi, raw.get(), ld);
+    band_kernels<T>().pack_weights(band, b, e, raw.get(), ld, t0, lo, width,
+                                   packed + (b - b0) * width * kRows, unsafe);
+  });
 }
 
+/// The same transposed: blocks of keys.
 template <class T>
 void pack_transposed(const Exec& exec, const Band& band,
                      const BandBias<T>& bias, int64_t b0, int64_t b1,
                      int64_t width, T* packed) {
-  exec.parallel(
-      (b1 - b0 + kSub / kRows - 1) / (kSub / kRows),
-      [&](int64_t begin, int64_t end) {
-        Buffer<T> raw;
-        for (int64_t b = b0 + begin * (kSub / kRows);
-             b < std::min(b0 + end * (kSub / kRows), b1); b += kSub / kRows) {
-          const int64_t e = std::min(b + kSub / kRows, b1), j0 = b * kRows,
-                        j1 = std::min(e * kRows, band.keys);
-          const int64_t lo = band.row_begin(j0),
-                        hi = std::max(lo, band.row_end(j1)), ld = hi - lo;
-          raw.grow(exec, std::max<int64_t>(ld * kSub, 1));
-          if (ld > 0) bias.keys(lo, hi, j0, j1, raw.get(), ld);
-          band_kernels<T>().pack_weights_transposed(
-              band, b, e, raw.get(), ld, lo, j0, width,
-              packed + (b - b0) * width * kRows);
-        }
-      });
+  for_pieces<T>(exec, b0, b1, [&](int64_t b, int64_t e, Buffer<T>& raw) {
+    const int64_t j0 = b * kRows, j1 = std::min(e * kRows, band.keys);
+    const int64_t lo = band.row_begin(j0), hi = std::max(lo, band.row_end(j1)),
+                  ld = hi - lo;
+    raw.grow(exec, std::max<int64_t>(ld * (j1 - j0), 1));
+    if (ld > 0) bias.keys(lo, hi, j0, j1, raw.get(), ld);
+    band_kernels<T>().pack_weights_transposed(
+        band, b, e, raw.get(), ld, lo, j0, width,
+        packed + (b - b0) * width * kRows);
+  });
 }
 
 inline int64_t chunk_blocks(int64_t width, int64_t n_blocks) {
