@@ -12,9 +12,9 @@
 
 namespace aft::kernels {
 
-inline constexpr int64_t kPackedSize =
-    1 << 18;  // numbers of packed w at a time: 1 MB
-              // in float, it stays in the cache
+// Numbers of packed w at a time (5 MB in float), and of dw that a thread adds
+// up: they stay in the cache.
+inline constexpr int64_t kPackedSize = 5 << 18, kDwSize = 1 << 18;
 inline constexpr int64_t kSub = 8 * kRows;  // rows of w that are made together
 
 /// Numbers from one tile's panel to the next. A few neighbouring rows of many

@@ -87,7 +87,7 @@ class Backward {
   bool narrow() const {
     const int64_t n_blocks = blocks(band_.keys);
     return chunk_blocks(l_.width(band_.rows), n_blocks) >= n_blocks &&
-           subs() * piece() <= kPackedSize;
+           subs() * piece() <= kDwSize;
   }
 
   /// The narrow case: each strip from its panels to its gradients, and its
@@ -211,7 +211,7 @@ class Backward {
     const bool summed = dw_.get();  // by strips()
     const int64_t batch =
         summed ? subs()
-               : std::min(subs(), std::max<int64_t>(1, kPackedSize / piece()));
+               : std::min(subs(), std::max<int64_t>(1, kDwSize / piece()));
     for (int64_t s0 = 0; s0 < subs(); s0 += batch) {
       const int64_t s1 = std::min(s0 + batch, subs());
       if (!summed) multiply_panels(s0, s1);
