@@ -206,8 +206,11 @@ Result run(const Operator& op, const Data& data,
     run_simple_backward<T>(exec, p, dy.data(), nullptr, g);
     const std::vector<T> first_dk = dk, first_dv = dv;
     run_simple_backward<T>(exec, p, dy.data(), states.data(), g);
-    EXPECT_EQ(memcmp(first_dk.data(), dk.data(), dk.size() * sizeof(T)), 0);
-    EXPECT_EQ(memcmp(first_dv.data(), dv.data(), dv.size() * sizeof(T)), 0);
+    const auto same_bits = [](const std::vector<T>& a,
+                              const std::vector<T>& b) {
+      return a.empty() || memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+    };
+    EXPECT_TRUE(same_bits(first_dk, dk) && same_bits(first_dv, dv));
   } else if (op.kind == Operator::kBand) {
     std::fill(dw.begin(), dw.end(), T(0));
     const BandBias<T> bias = band_bias<T>(op, s, &dw);
