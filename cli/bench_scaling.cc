@@ -126,8 +126,8 @@ std::string to_plot(const std::vector<Line>& chosen, const Points& points,
       }
     }
   }
-  return log_plot("Cost of forward + backward against the length", shape,
-                  {time, memory});
+  return plot("Cost of forward + backward against the length", shape,
+              {time, memory});
 }
 
 void write(const std::string& path, const std::string& text,

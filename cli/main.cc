@@ -55,11 +55,18 @@ int run(int argc, char** argv) {
   app.require_subcommand(0, 1);  // checked below, with a better message
   app.footer(
       "Examples:\n"
+      "  aft presets                 what can be trained\n"
+      "  aft train text-aft-local-4x128 --data book.txt --out book\n"
+      "  aft generate book --prompt 'Once upon'\n"
       "  aft demo                    the four operators in a few seconds\n"
       "  aft bench ops               speed against naive code and attention\n"
       "  aft bench ops --help        all options of one command\n"
       "\n"
       "Exit codes: 0 done, 1 failed, 2 wrong usage.");
+  add_train(app);
+  add_eval(app);
+  add_generate(app);
+  add_info(app);
   add_demo(app);
   CLI::App* bench = app.add_subcommand("bench", "Measure speed and memory");
   bench->require_subcommand(0, 1);

@@ -68,21 +68,36 @@ std::string line(double x0, double y0, double x1, double y1,
          fixed(x1) + "\" y2=\"" + fixed(y1) + "\" " + style + "/>\n";
 }
 
-/// A logarithmic axis from `low` to `high`, drawn from `from` to `to`.
+/// An axis from `low` to `high`, drawn from `from` to `to`.
 struct Axis {
   double low, high, from, to;
+  bool linear;
   double operator()(double x) const {
-    return from + (to - from) * std::log(x / low) / std::log(high / low);
+    const double part = linear ? (x - low) / (high - low)
+                               : std::log(x / low) / std::log(high / low);
+    return from + (to - from) * part;
   }
 };
 
-std::string curve(const Series& s, const Axis& x, const Axis& y,
+/// Four to ten round numbers that cover [low, high].
+std::vector<double> round_ticks(double low, double high) {
+  double step = std::pow(10, std::floor(std::log10((high - low) / 4)));
+  for (const double factor : {2.0, 2.5, 2.0})
+    if ((high - low) / step > 8) step *= factor;
+  std::vector<double> out;
+  for (double i = std::floor(low / step); i <= std::ceil(high / step); ++i)
+    out.push_back(i * step);
+  return out;
+}
+
+std::string curve(const Series& s, const Axis& x, const Axis& y, bool with_dots,
                   const std::string& colour) {
   std::string points, dots;
   for (const auto& [px, py] : s.points) {
     points += fixed(x(px)) + "," + fixed(y(py)) + " ";
-    dots += "<circle cx=\"" + fixed(x(px)) + "\" cy=\"" + fixed(y(py)) +
-            "\" r=\"3.5\" fill=\"" + colour + "\"/>\n";
+    if (with_dots)
+      dots += "<circle cx=\"" + fixed(x(px)) + "\" cy=\"" + fixed(y(py)) +
+              "\" r=\"3.5\" fill=\"" + colour + "\"/>\n";
   }
   return "<polyline fill=\"none\" stroke=\"" + colour +
          "\" stroke-width=\"2\" points=\"" + points + "\"/>\n" + dots;
@@ -133,18 +148,29 @@ std::string draw(const Panel& panel, double left) {
   }
   if (x_ticks.empty()) return "";
   if (x0 == x1) x1 = 2 * x0;
-  const double low = std::floor(std::log10(y0)),
-               high = std::max(std::ceil(std::log10(y1)), low + 1);
-  const Axis x{x0, x1, left + kLeft + 12, left + kPanelWidth - kRight};
-  const Axis y{std::pow(10, low), std::pow(10, high), kHeight - kBottom, kTop};
+  std::vector<double> y_ticks;
+  if (panel.linear) {
+    const auto rounded = round_ticks(0, x1);
+    x_ticks = std::set<double>(rounded.begin(), rounded.end());
+    x0 = 0, x1 = rounded.back();
+    y_ticks = round_ticks(y0, y1 > y0 ? y1 : y0 + 1);
+  } else {
+    const double low = std::floor(std::log10(y0)),
+                 high = std::max(std::ceil(std::log10(y1)), low + 1);
+    for (double e = low; e <= high; ++e) y_ticks.push_back(std::pow(10, e));
+  }
+  const Axis x{x0, x1, left + kLeft + 12, left + kPanelWidth - kRight,
+               panel.linear};
+  const Axis y{y_ticks.front(), y_ticks.back(), kHeight - kBottom, kTop,
+               panel.linear};
   const double right = x.to + 12;
 
   std::string out = text_at(left + kLeft, kTop - 14, panel.title,
                             "font-size=\"15\" font-weight=\"bold\"");
-  for (double e = low; e <= high; ++e) {
-    const double at = y(std::pow(10, e));
+  for (const double t : y_ticks) {
+    const double at = y(t);
     out += line(left + kLeft, at, right, at, "stroke=\"#d8d8d8\"");
-    out += text_at(left + kLeft - 7, at + 4, tick(std::pow(10, e)),
+    out += text_at(left + kLeft - 7, at + 4, tick(t),
                    "font-size=\"12\" text-anchor=\"end\"");
   }
   for (const double t : x_ticks) {
@@ -163,15 +189,16 @@ std::string draw(const Panel& panel, double left) {
                      fixed(left + 18) + " " + fixed(middle) + ")\"");
   for (size_t i = 0; i < panel.series.size(); ++i) {
     if (panel.series[i].points.empty()) continue;
-    out += curve(panel.series[i], x, y, kColours[i % kColourCount]);
+    out +=
+        curve(panel.series[i], x, y, !panel.linear, kColours[i % kColourCount]);
   }
   return out + labels(panel, x, y);
 }
 
 }  // namespace
 
-std::string log_plot(const std::string& title, const std::string& subtitle,
-                     const std::vector<Panel>& panels) {
+std::string plot(const std::string& title, const std::string& subtitle,
+                 const std::vector<Panel>& panels) {
   const double width = kPanelWidth * static_cast<double>(panels.size());
   const std::string size =
       "width=\"" + fixed(width) + "\" height=\"" + fixed(kHeight) + "\"";

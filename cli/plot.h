@@ -1,4 +1,4 @@
-// Line plots with two logarithmic axes, as SVG.
+// Line plots as SVG.
 #pragma once
 
 #include <string>
@@ -15,11 +15,14 @@ struct Series {
 struct Panel {
   std::string title, x_label, y_label;
   std::vector<Series> series;  ///< at most 8; the same order in each panel
+  /// Two linear axes, x from 0, and no dots; otherwise two logarithmic ones
+  /// with x ticks at the points.
+  bool linear = false;
 };
 
 /// Panels side by side below one title, with one legend; each line is labelled
-/// at its end too. x ticks are the x of the points. A whole SVG file.
-std::string log_plot(const std::string& title, const std::string& subtitle,
-                     const std::vector<Panel>& panels);
+/// at its end too. A whole SVG file.
+std::string plot(const std::string& title, const std::string& subtitle,
+                 const std::vector<Panel>& panels);
 
 }  // namespace aft::cli

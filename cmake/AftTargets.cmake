@@ -24,6 +24,27 @@ function(aft_program target)
   install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
 
+# aft_embed(<out> TARGETS <targets>... FILES <files>...): <out> is C++ with the contents of the files and of the targets'
+# sources, by their paths from the top of the project.
+function(aft_embed out)
+  cmake_parse_arguments(arg "" "" "TARGETS;FILES" ${ARGN})
+  set(files ${arg_FILES})
+  foreach(target IN LISTS arg_TARGETS)
+    get_target_property(sources ${target} SOURCES)
+    list(FILTER sources EXCLUDE REGEX "^(/|\\$)")
+    list(APPEND files ${sources})
+  endforeach()
+  list(TRANSFORM files PREPEND "${PROJECT_SOURCE_DIR}/" OUTPUT_VARIABLE paths)
+  set(pairs)
+  foreach(file path IN ZIP_LISTS files paths)
+    list(APPEND pairs "${file}=${path}")
+  endforeach()
+  list(JOIN pairs "|" pairs)
+  set(script ${PROJECT_SOURCE_DIR}/cmake/AftEmbed.cmake)
+  add_custom_command(OUTPUT ${out} DEPENDS ${paths} ${script} VERBATIM
+    COMMAND ${CMAKE_COMMAND} -D out=${out} -D "files=${pairs}" -P ${script})
+endfunction()
+
 # aft_package(): the files that find_package(aft) reads.
 function(aft_package)
   configure_package_config_file(cmake/aftConfig.cmake.in ${PROJECT_BINARY_DIR}/cmake/aftConfig.cmake

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "aft/nn/mixer.h"
 #include "aft/ops/stream.h"
 
 namespace aft::nn {
@@ -85,20 +86,14 @@ struct AFTConvOptions {
 #undef AFT_COMMON_OPTIONS
 
 /// The projections, the gate and streaming of an AFT layer.
-class AFTLayer : public virtual torch::nn::Module {
+class AFTLayer : public Mixer {
  public:
   torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr},
       out{nullptr};  ///< query, out: null where off
 
-  /// x [B, T, dim] to [B, T, dim]; mask bool [B, T], true: padded.
-  virtual torch::Tensor forward(const torch::Tensor& x,
-                                const torch::Tensor& key_padding_mask = {}) = 0;
-  /// An empty stream for B sequences. Throws c10::Error where the layer is not
-  /// causal.
-  virtual ops::Stream start(int64_t B) const = 0;
-  /// One position x [B, dim] to [B, dim]: forward repeated, without its cost.
-  /// Not recorded by autograd.
-  virtual torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) = 0;
+  torch::Tensor last_weight() const override {
+    return out ? out->weight : torch::Tensor();
+  }
 
  protected:
   struct Layer {

@@ -1,0 +1,216 @@
+// GELU, dropout and AdamW: gelu(x) = x Phi(x), Phi(x) = (1 + erf(x / sqrt 2))
+// / 2.
+#include "aft/kernels/pointwise.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "aft/kernels/pointwise.cc"
+#include <hwy/foreach_target.h>
+// foreach_target.h comes first.
+#include <hwy/highway.h>
+
+#include <cmath>
+
+#include "aft/kernels/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace aft {
+namespace kernels {
+namespace HWY_NAMESPACE {
+
+/// Calls f(tag, i) with whole vectors, then number by number.
+template <class T, class F>
+HWY_INLINE void ForLanes(int64_t n, const F& f) {
+  const hn::ScalableTag<T> tag;
+  const hn::CappedTag<T, 1> one;
+  const int64_t N = static_cast<int64_t>(hn::Lanes(tag));
+  int64_t i = 0;
+  for (; i + N <= n; i += N) f(tag, i);
+  for (; i < n; ++i) f(one, i);
+}
+
+/// Phi(x) and x phi(x) = x exp(-x^2 / 2) / sqrt(2 pi). In float erf is
+/// Abramowitz and Stegun's 7.1.26, absolute error 1.5e-7.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Phi(D d, V x, V& x_density) {
+  using T = TOf<D>;
+  const auto e =
+      ExpV(d, hn::Mul(hn::Mul(x, x), hn::Set(d, static_cast<T>(-0.5))));
+  x_density = hn::Mul(hn::Mul(x, e), hn::Set(d, T(0.3989422804014327)));
+  if constexpr (sizeof(T) == 8) {
+    HWY_ALIGN T values[HWY_MAX_BYTES / sizeof(T)];
+    hn::Store(x, d, values);
+    for (size_t i = 0; i < hn::Lanes(d); ++i)
+      values[i] = 0.5 * std::erfc(-values[i] * 0.7071067811865476);
+    return hn::Load(d, values);
+  } else {
+    const auto one = hn::Set(d, T(1));
+    const auto z = hn::Mul(hn::Abs(x), hn::Set(d, T(0.7071067811865476)));
+    const auto t = hn::Div(one, hn::MulAdd(z, hn::Set(d, T(0.3275911)), one));
+    auto poly =
+        hn::MulAdd(t, hn::Set(d, T(1.061405429)), hn::Set(d, T(-1.453152027)));
+    poly = hn::MulAdd(poly, t, hn::Set(d, T(1.421413741)));
+    poly = hn::MulAdd(poly, t, hn::Set(d, T(-0.284496736)));
+    poly = hn::MulAdd(poly, t, hn::Set(d, T(0.254829592)));
+    // Half of erfc(|x| / sqrt 2): the smaller of the two tails.
+    const auto tail = hn::Mul(hn::Mul(hn::Mul(poly, t), e), hn::Set(d, T(0.5)));
+    return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail));
+  }
+}
+
+template <class T>
+void Gelu(int64_t rows, int64_t n, const T* x, const T* b, T* y) {
+  for (int64_t row = 0; row < rows; ++row, x += n, y += n) {
+    ForLanes<T>(n, [&](auto d, int64_t i) {
+      const auto z = hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, b + i));
+      auto density = z;
+      hn::StoreU(hn::Mul(z, Phi(d, z, density)), d, y + i);
+    });
+  }
+}
+
+template <class T>
+void GeluBackward(int64_t rows, int64_t n, const T* x, const T* b, const T* dy,
+                  T* dx, T* db) {
+  for (int64_t row = 0; row < rows; ++row, x += n, dy += n, dx += n) {
+    ForLanes<T>(n, [&](auto d, int64_t i) {
+      const auto z = hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, b + i));
+      auto density = z;
+      const auto phi = Phi(d, z, density);
+      const auto g = hn::Mul(hn::LoadU(d, dy + i), hn::Add(phi, density));
+      hn::StoreU(g, d, dx + i);
+      hn::StoreU(hn::Add(hn::LoadU(d, db + i), g), d, db + i);
+    });
+  }
+}
+
+/// A hash of a place, 32 bits: two rounds of multiply and shift. a and b carry
+/// the seed.
+template <class D32>
+HWY_INLINE hn::Vec<D32> Hash(D32 d, hn::Vec<D32> place, uint32_t a,
+                             uint32_t b) {
+  auto h = hn::Xor(place, hn::Set(d, a));
+  h = hn::Mul(hn::Xor(h, hn::ShiftRight<16>(h)), hn::Set(d, 0x85EBCA6Bu));
+  h = hn::Add(h, hn::Set(d, b));
+  h = hn::Mul(hn::Xor(h, hn::ShiftRight<13>(h)), hn::Set(d, 0xC2B2AE35u));
+  return hn::Xor(h, hn::ShiftRight<16>(h));
+}
+
+template <class T>
+void DropoutAdd(const Dropout& drop, int64_t first, int64_t n, const T* x,
+                const T* r, T* y) {
+  const T scale = static_cast<T>(1 / (1 - drop.p));
+  // Places beyond 2^32 get another seed.
+  for (int64_t i = 0; i < n;) {
+    const uint64_t place = static_cast<uint64_t>(first + i);
+    const int64_t left =
+        static_cast<int64_t>((uint64_t{1} << 32) - (place & 0xFFFFFFFFu));
+    const int64_t count = n - i < left ? n - i : left;
+    uint64_t seed = drop.seed + (place >> 32) * 0x9E3779B97F4A7C15u;
+    seed = (seed ^ (seed >> 30)) * 0xBF58476D1CE4E5B9u;
+    seed = (seed ^ (seed >> 27)) * 0x94D049BB133111EBu;
+    const uint32_t a = static_cast<uint32_t>(seed),
+                   b = static_cast<uint32_t>(seed >> 32),
+                   from = static_cast<uint32_t>(place);
+    const uint32_t limit =
+        static_cast<uint32_t>(std::ldexp(drop.p, 32));  // below: dropped
+    ForLanes<T>(count, [&](auto d, int64_t j) {
+      const hn::Rebind<uint32_t, decltype(d)> d32;
+      const auto h =
+          Hash(d32, hn::Iota(d32, from + static_cast<uint32_t>(j)), a, b);
+      const hn::RebindToUnsigned<decltype(d)> du;
+      const auto kept = hn::Not(hn::Lt(h, hn::Set(d32, limit)));
+      auto wide = hn::Zero(du);
+      if constexpr (sizeof(T) == 4) {
+        wide = hn::VecFromMask(du, kept);
+      } else {
+        wide = hn::VecFromMask(
+            du, hn::Ne(hn::PromoteTo(du, hn::VecFromMask(d32, kept)),
+                       hn::Zero(du)));
+      }
+      auto value = hn::And(hn::BitCast(d, wide),
+                           hn::Mul(hn::LoadU(d, x + i + j), hn::Set(d, scale)));
+      if (r) value = hn::Add(value, hn::LoadU(d, r + i + j));
+      hn::StoreU(value, d, y + i + j);
+    });
+    i += count;
+  }
+}
+
+template <class T>
+void AdamW(const AdamWStep& s, int64_t n, const T* grad, T* p, T* m, T* v) {
+  const T scale = static_cast<T>(s.scale), beta1 = static_cast<T>(s.beta1),
+          beta2 = static_cast<T>(s.beta2), rate = static_cast<T>(s.rate),
+          root = static_cast<T>(s.root), eps = static_cast<T>(s.eps),
+          shrink = static_cast<T>(1 - s.lr * s.decay);
+  ForLanes<T>(n, [&](auto d, int64_t i) {
+    const auto g = hn::Mul(hn::LoadU(d, grad + i), hn::Set(d, scale));
+    const auto old_m = hn::LoadU(d, m + i), old_v = hn::LoadU(d, v + i);
+    // m + (1 - beta) (g - m): exact where g = m.
+    const auto new_m =
+        hn::MulAdd(hn::Set(d, T(1) - beta1), hn::Sub(g, old_m), old_m);
+    const auto new_v = hn::MulAdd(hn::Set(d, T(1) - beta2),
+                                  hn::Sub(hn::Mul(g, g), old_v), old_v);
+    const auto below =
+        hn::MulAdd(hn::Sqrt(new_v), hn::Set(d, root), hn::Set(d, eps));
+    const auto kept = hn::Mul(hn::LoadU(d, p + i), hn::Set(d, shrink));
+    hn::StoreU(hn::NegMulAdd(hn::Set(d, rate), hn::Div(new_m, below), kept), d,
+               p + i);
+    hn::StoreU(new_m, d, m + i);
+    hn::StoreU(new_v, d, v + i);
+  });
+}
+
+template <class T>
+double Squares(int64_t n, const T* x) {
+  // In pieces: float sums of 4096 squares are good to 1e-6, doubles add them.
+  const hn::ScalableTag<T> d;
+  const int64_t N = static_cast<int64_t>(hn::Lanes(d));
+  double total = 0;
+  int64_t i = 0;
+  while (i + N <= n) {
+    auto sum = hn::Zero(d);
+    for (const int64_t end = i + 512 * N; i < end && i + N <= n; i += N) {
+      const auto v = hn::LoadU(d, x + i);
+      sum = hn::MulAdd(v, v, sum);
+    }
+    total += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
+  }
+  for (; i < n; ++i) total += static_cast<double>(x[i]) * x[i];
+  return total;
+}
+
+const PointwiseKernels<float>& PointwiseTable_f32() {
+  static constexpr PointwiseKernels<float> kTable = {
+      Gelu<float>, GeluBackward<float>, DropoutAdd<float>, AdamW<float>,
+      Squares<float>};
+  return kTable;
+}
+const PointwiseKernels<double>& PointwiseTable_f64() {
+  static constexpr PointwiseKernels<double> kTable = {
+      Gelu<double>, GeluBackward<double>, DropoutAdd<double>, AdamW<double>,
+      Squares<double>};
+  return kTable;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace kernels
+}  // namespace aft
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace aft::kernels {
+
+HWY_EXPORT(PointwiseTable_f32);
+HWY_EXPORT(PointwiseTable_f64);
+
+template <>
+const PointwiseKernels<float>& pointwise_kernels() noexcept {
+  return HWY_DYNAMIC_DISPATCH(PointwiseTable_f32)();
+}
+template <>
+const PointwiseKernels<double>& pointwise_kernels() noexcept {
+  return HWY_DYNAMIC_DISPATCH(PointwiseTable_f64)();
+}
+
+}  // namespace aft::kernels
+#endif

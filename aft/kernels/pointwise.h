@@ -1,0 +1,48 @@
+// What a training step does number by number, each in one pass over memory:
+// GELU with its bias, dropout with the residual, AdamW. Nothing here allocates,
+// starts a thread, throws or prints; callers split the work.
+#pragma once
+
+#include <cstdint>
+
+namespace aft::kernels {
+
+/// One step of AdamW on one group of parameters:
+///   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
+///   p = p (1 - lr decay) - rate m / (sqrt(v) * root + eps)
+/// with g = grad * scale (clipping), rate = lr / (1 - beta1^t) and
+/// root = 1 / sqrt(1 - beta2^t).
+struct AdamWStep {
+  double scale, beta1, beta2, lr, decay, rate, root, eps;
+};
+
+/// Which numbers a dropout keeps: those whose hash of (seed, place) is below a
+/// threshold, so that backward needs no mask, and any split into pieces gives
+/// the same.
+struct Dropout {
+  uint64_t seed;
+  double
+      p;  // dropped with probability p in [0, 1); kept ones grow by 1/(1 - p)
+};
+
+template <class T>
+struct PointwiseKernels {
+  /// y = gelu(x + b), gelu(x) = x Phi(x), for `rows` rows of n numbers; b [n].
+  /// Absolute error below 5e-7 |x|. y may be x.
+  void (*gelu)(int64_t rows, int64_t n, const T* x, const T* b, T* y);
+  /// dx = dy gelu'(x + b), and db [n] += the sum of its rows. dx may be dy.
+  void (*gelu_backward)(int64_t rows, int64_t n, const T* x, const T* b,
+                        const T* dy, T* dx, T* db);
+  /// y[i] = r[i] + kept(first + i) x[i] / (1 - p) for n numbers; r null: 0. The
+  /// backward pass is the same with dy for x and no r.
+  void (*dropout)(const Dropout&, int64_t first, int64_t n, const T* x,
+                  const T* r, T* y);
+  /// grad is read, the rest updated.
+  void (*adamw)(const AdamWStep&, int64_t n, const T* grad, T* p, T* m, T* v);
+  /// The sum of squares, in double.
+  double (*squares)(int64_t n, const T* x);
+};
+template <class T>
+const PointwiseKernels<T>& pointwise_kernels() noexcept;
+
+}  // namespace aft::kernels

@@ -1,0 +1,130 @@
+#include "aft/models/language_model.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/init.h>
+
+#include <cmath>
+
+#include "aft/ops/common.h"
+#include "aft/ops/pointwise.h"
+
+namespace aft::models {
+
+bool LanguageModelConfig::has_end() const {
+  return positions || nn::has_max_len(mixer);
+}
+
+LanguageModelState LanguageModelState::clone() const {
+  LanguageModelState copy = *this;
+  for (ops::Stream& s : copy.layers) {
+    for (torch::Tensor* x : {&s.sums, &s.ring_k, &s.ring_v})
+      if (x->defined()) *x = x->clone();
+  }
+  return copy;
+}
+
+int64_t LanguageModelState::bytes() const {
+  int64_t total = 0;
+  for (const ops::Stream& s : layers) total += s.bytes();
+  return total;
+}
+
+LanguageModelImpl::LanguageModelImpl(const LanguageModelConfig& c) : config(c) {
+  reset();
+}
+
+void LanguageModelImpl::reset() {
+  const auto& c = config;
+  const auto at_least_one = [](const char* name, int64_t x) {
+    TORCH_CHECK(x >= 1, "model.", name, " must be 1 or more, got ", x);
+  };
+  at_least_one("layers", c.layers), at_least_one("width", c.width);
+  at_least_one("length", c.length), at_least_one("vocabulary", c.vocabulary);
+  at_least_one("mlp", c.mlp);
+  nn::MixerOptions mixer;
+  mixer.kind = c.mixer, mixer.dim = c.width, mixer.max_len = c.length;
+  mixer.window = c.window, mixer.rank = c.rank, mixer.dense = c.dense;
+  mixer.heads = c.heads, mixer.out = c.out;
+  const auto block = nn::BlockOptions(mixer).mlp(c.mlp).dropout(c.dropout);
+
+  embedding =
+      register_module("embedding", torch::nn::Embedding(c.vocabulary, c.width));
+  positions = torch::Tensor();
+  if (c.positions)
+    positions = register_parameter("positions", at::empty({c.length, c.width}));
+  blocks.clear();
+  for (int64_t i = 0; i < c.layers; ++i) {
+    blocks.push_back(
+        register_module("blocks_" + std::to_string(i), nn::Block(block)));
+  }
+  norm = register_module(
+      "norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({c.width})));
+  head = register_module(
+      "head", torch::nn::Linear(
+                  torch::nn::LinearOptions(c.width, c.vocabulary).bias(false)));
+
+  at::NoGradGuard no_grad;
+  constexpr double kStd = 0.02;
+  const double joining = kStd / std::sqrt(2.0 * static_cast<double>(c.layers));
+  for (const auto& m : modules(/*include_self=*/false)) {
+    if (auto* linear = m->as<torch::nn::Linear>()) {
+      linear->weight.normal_(0, kStd);
+      if (linear->bias.defined()) linear->bias.zero_();
+    }
+  }
+  embedding->weight.normal_(0, kStd);
+  if (positions.defined()) positions.normal_(0, kStd);
+  for (const nn::Block& b : blocks) {
+    b->fc2->weight.normal_(0, joining);
+    torch::Tensor last = b->mixer->last_weight();
+    if (last.defined()) last.normal_(0, joining);
+  }
+}
+
+torch::Tensor LanguageModelImpl::forward(const torch::Tensor& tokens,
+                                         uint64_t seed) {
+  TORCH_CHECK(tokens.dim() == 2 && tokens.scalar_type() == at::kLong,
+              "LanguageModel: tokens must be int64 [B, T], got ",
+              tokens.scalar_type(), " ", ops::shape_of(tokens));
+  const int64_t T = tokens.size(1);
+  TORCH_CHECK(!config.has_end() || T <= config.length,
+              "LanguageModel: a sequence of ", T,
+              " is longer than model.length = ", config.length);
+  torch::Tensor x = embedding(tokens);
+  if (positions.defined()) x = x + positions.narrow(0, 0, T);
+  const double p = is_training() ? config.dropout : 0;
+  x = ops::dropout_add({}, x, p, nn::mix(seed, 0));
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const uint64_t own = nn::mix(seed, i + 1);
+    x = recompute_ && x.requires_grad() ? nn::recomputed(blocks[i], x, own)
+                                        : blocks[i]->forward(x, own);
+  }
+  return head(norm(x));
+}
+
+LanguageModelState LanguageModelImpl::start(int64_t B) const {
+  LanguageModelState state;
+  for (const nn::Block& b : blocks) state.layers.push_back(b->mixer->start(B));
+  return state;
+}
+
+torch::Tensor LanguageModelImpl::step(const torch::Tensor& tokens,
+                                      LanguageModelState& state) {
+  at::NoGradGuard no_grad;
+  TORCH_CHECK(tokens.dim() == 1 && tokens.scalar_type() == at::kLong,
+              "LanguageModel: step takes tokens int64 [B], got ",
+              tokens.scalar_type(), " ", ops::shape_of(tokens));
+  TORCH_CHECK(state.layers.size() == blocks.size(),
+              "LanguageModel: the state has ", state.layers.size(),
+              " layers, the model ", blocks.size());
+  TORCH_CHECK(!config.has_end() || state.position < config.length,
+              "LanguageModel: a stream ends at model.length = ", config.length);
+  torch::Tensor x = embedding(tokens);
+  if (positions.defined()) x = x + positions[state.position];
+  for (size_t i = 0; i < blocks.size(); ++i)
+    x = blocks[i]->step(x, state.layers[i]);
+  ++state.position;
+  return head(norm(x));
+}
+
+}  // namespace aft::models

@@ -1,0 +1,89 @@
+// A byte language model: embedding, pre-norm blocks with any mixer, final norm,
+// head. Bytes in, logits of the next byte out.
+#pragma once
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/pimpl.h>
+
+#include <string>
+#include <vector>
+
+#include "aft/nn/block.h"
+
+namespace aft::models {
+
+struct LanguageModelConfig {
+  std::string mixer = "aft-local";  ///< one of nn::mixer_kinds()
+  int64_t layers = 24;
+  int64_t width = 256;    ///< channels of x
+  int64_t length = 1024;  ///< T: positions of a training window
+  int64_t window = 32;    ///< aft-local: |t - j| < window; aft-conv: taps
+  int64_t rank = 256;     ///< aft-full, aft-local: of the factorised biases
+  bool dense = false;     ///< aft-full, aft-local: biases not factorised
+  int64_t heads = 8;      ///< attention, aft-conv
+  bool out = true;        ///< the mixer's output projection
+  int64_t mlp = 4;        ///< width of the MLP over `width`
+  double dropout = 0.1;
+  bool positions = true;  ///< learned position embeddings
+  int64_t vocabulary = 256;
+
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("mixer", s.mixer), f("layers", s.layers), f("width", s.width);
+    f("length", s.length), f("window", s.window), f("rank", s.rank);
+    f("dense", s.dense), f("heads", s.heads), f("out", s.out), f("mlp", s.mlp);
+    f("dropout", s.dropout), f("positions", s.positions);
+    f("vocabulary", s.vocabulary);
+  }
+  /// Whether streams end at `length`.
+  bool has_end() const;
+};
+
+/// What a model remembers of B streams. Copies share memory; clone() does not.
+struct LanguageModelState {
+  std::vector<ops::Stream> layers;
+  int64_t position = 0;
+
+  LanguageModelState clone() const;
+  int64_t bytes() const;
+};
+
+class LanguageModelImpl : public torch::nn::Cloneable<LanguageModelImpl> {
+ public:
+  /// First weights as GPT's, from torch's generator: N(0, 0.02^2), those that
+  /// join the residual stream smaller by sqrt(2 layers), biases 0. Throws
+  /// c10::Error for a configuration that does not fit itself.
+  explicit LanguageModelImpl(const LanguageModelConfig& config);
+  void reset() override;
+
+  /// tokens int64 [B, T], T <= length where the model has positions, to logits
+  /// [B, T, vocabulary]. In training, seed chooses what dropout drops.
+  torch::Tensor forward(const torch::Tensor& tokens, uint64_t seed = 0);
+
+  /// B empty streams.
+  LanguageModelState start(int64_t B) const;
+  /// The next byte of each stream, int64 [B], to logits [B, vocabulary]:
+  /// forward repeated, at a price that does not grow (aft-full and attention:
+  /// that grows with the position). Throws c10::Error past `length` where the
+  /// model has an end. Not recorded by autograd.
+  torch::Tensor step(const torch::Tensor& tokens, LanguageModelState& state);
+
+  /// Compute activations of blocks again in backward instead of keeping them.
+  void recompute(bool on) { recompute_ = on; }
+
+  LanguageModelConfig config;
+  torch::nn::Embedding embedding{nullptr};
+  torch::Tensor positions;  ///< [length, width], undefined where off
+  std::vector<nn::Block> blocks;
+  torch::nn::LayerNorm norm{nullptr};
+  torch::nn::Linear head{nullptr};
+
+ private:
+  bool recompute_ = false;
+};
+TORCH_MODULE(LanguageModel);
+
+}  // namespace aft::models

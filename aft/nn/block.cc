@@ -1,0 +1,95 @@
+#include "aft/nn/block.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "aft/ops/common.h"
+#include "aft/ops/pointwise.h"
+
+namespace aft::nn {
+
+BlockImpl::BlockImpl(const BlockOptions& o) : options(o) { reset(); }
+
+void BlockImpl::reset() {
+  const int64_t dim = options.mixer().dim, inner = dim * options.mlp();
+  TORCH_CHECK(dim >= 1 && options.mlp() >= 1,
+              "Block: dim and mlp must be 1 or more, got ", dim, " and ",
+              options.mlp());
+  TORCH_CHECK(options.dropout() >= 0 && options.dropout() < 1,
+              "Block: dropout must be in [0, 1), got ", options.dropout());
+  const auto norm = torch::nn::LayerNormOptions({dim}).eps(options.eps());
+  norm1 = register_module("norm1", torch::nn::LayerNorm(norm));
+  mixer = register_module("mixer", make_mixer(options.mixer()));
+  norm2 = register_module("norm2", torch::nn::LayerNorm(norm));
+  fc1 = register_module("fc1", torch::nn::Linear(dim, inner));
+  fc2 = register_module("fc2", torch::nn::Linear(inner, dim));
+}
+
+torch::Tensor BlockImpl::mlp(const torch::Tensor& x) {
+  return fc2(ops::bias_gelu(at::linear(x, fc1->weight), fc1->bias));
+}
+
+torch::Tensor BlockImpl::forward(const torch::Tensor& x, uint64_t seed) {
+  const double p = is_training() ? options.dropout() : 0;
+  const torch::Tensor mixed =
+      ops::dropout_add(x, mixer->forward(norm1(x)), p, mix(seed, 1));
+  return ops::dropout_add(mixed, mlp(norm2(mixed)), p, mix(seed, 2));
+}
+
+torch::Tensor BlockImpl::step(const torch::Tensor& x, ops::Stream& stream) {
+  at::NoGradGuard no_grad;
+  const torch::Tensor mixed = x + mixer->step(norm1(x), stream);
+  return mixed + mlp(norm2(mixed));
+}
+
+namespace {
+
+/// How a block gets from forward to backward: as a capsule.
+struct Holder : torch::CustomClassHolder {
+  explicit Holder(Block block) : block(std::move(block)) {}
+  Block block;
+};
+
+struct Recompute : torch::autograd::Function<Recompute> {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx,
+                            const at::Tensor& x, Block block, int64_t seed) {
+    ctx->save_for_backward({x});
+    ctx->saved_data["seed"] = seed;
+    ctx->saved_data["block"] =
+        c10::IValue::make_capsule(c10::make_intrusive<Holder>(block));
+    at::NoGradGuard no_grad;
+    return block->forward(x, static_cast<uint64_t>(seed));
+  }
+
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* ctx,
+      const torch::autograd::variable_list& grads) {
+    ops::refuse_double_backward("recomputed");
+    at::Tensor x = ctx->get_saved_variables()[0].detach();
+    x.requires_grad_(true);
+    const auto holder = c10::static_intrusive_pointer_cast<Holder>(
+        ctx->saved_data["block"].toCapsule());
+    at::AutoGradMode record(true);
+    const at::Tensor y = holder->block->forward(
+        x, static_cast<uint64_t>(ctx->saved_data["seed"].toInt()));
+    torch::autograd::backward({y}, {grads[0]});
+    return {x.grad(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+torch::Tensor recomputed(const Block& block, const torch::Tensor& x,
+                         uint64_t seed) {
+  return Recompute::apply(x, block, static_cast<int64_t>(seed));
+}
+
+uint64_t mix(uint64_t a, uint64_t b) {
+  uint64_t x = a + 0x9E3779B97F4A7C15u * (b + 1);
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+}  // namespace aft::nn

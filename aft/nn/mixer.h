@@ -1,0 +1,51 @@
+// A mixer is what stands where attention stood: [B, T, dim] to [B, T, dim].
+// Each is one word; make_mixer finds it by that word.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aft/ops/stream.h"
+
+namespace aft::nn {
+
+class Mixer : public virtual torch::nn::Module {
+ public:
+  /// x [B, T, dim] to [B, T, dim]; mask bool [B, T], true: padded.
+  virtual torch::Tensor forward(const torch::Tensor& x,
+                                const torch::Tensor& key_padding_mask = {}) = 0;
+  /// An empty stream for B sequences. Throws c10::Error where the mixer is not
+  /// causal.
+  virtual ops::Stream start(int64_t B) const = 0;
+  /// One position x [B, dim] to [B, dim]: forward repeated, without its cost.
+  /// Not recorded by autograd.
+  virtual torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) = 0;
+  /// The linear layer whose result joins the residual: its first weights are
+  /// smaller the deeper the network. Null where there is none.
+  virtual torch::Tensor last_weight() const = 0;
+};
+
+/// What a mixer may be told; each reads what concerns it.
+struct MixerOptions {
+  std::string kind;     ///< one of mixer_kinds()
+  int64_t dim = 0;      ///< channels
+  int64_t max_len = 0;  ///< greatest length, of those with a bias a position
+  int64_t window = 32;  ///< aft-local: |t - j| < window; aft-conv: taps
+  int64_t rank = 128;   ///< aft-full, aft-local: of w = u v^T
+  bool dense = false;   ///< aft-full, aft-local: w itself is the parameter
+  int64_t heads = 8;    ///< attention, aft-conv
+  bool causal = true;
+  bool out = true;  ///< an output projection (attention always has one)
+};
+
+/// A new mixer with torch's own first weights. Throws c10::Error for a kind
+/// that is not known, or options that do not fit it.
+std::shared_ptr<Mixer> make_mixer(const MixerOptions& options);
+const std::vector<std::string>& mixer_kinds();
+/// Whether forward and step end at max_len.
+bool has_max_len(const std::string& kind);
+
+}  // namespace aft::nn

@@ -1,0 +1,228 @@
+#include "aft/tasks/language.h"
+
+#include <ATen/ATen.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "aft/train/checkpoint.h"
+
+namespace aft::tasks {
+namespace {
+
+/// int64 [count, T] of windows that begin at starts.
+torch::Tensor gather(Bytes text, const std::vector<int64_t>& starts,
+                     int64_t T) {
+  torch::Tensor out =
+      at::empty({static_cast<int64_t>(starts.size()), T}, at::kLong);
+  int64_t* to = out.data_ptr<int64_t>();
+  for (const int64_t start : starts) {
+    for (int64_t t = 0; t < T; ++t) *to++ = text.data[start + t];
+  }
+  return out;
+}
+
+torch::Tensor cross_entropy(const torch::Tensor& logits,
+                            const torch::Tensor& targets, bool mean) {
+  return at::cross_entropy_loss(
+      logits.flatten(0, 1), targets.flatten(), {},
+      mean ? at::Reduction::Mean : at::Reduction::None);
+}
+
+}  // namespace
+
+LanguageTask::LanguageTask(const LanguageConfig& config, Text text)
+    : config_(config),
+      text_(std::move(text)),
+      windows_(text_.train().size, config.model.length,
+               static_cast<uint64_t>(config.train.seed)) {
+  TORCH_CHECK(config.model.vocabulary >= text_.vocabulary(),
+              "model.vocabulary must be ", text_.vocabulary(),
+              " or more for this text, got ", config.model.vocabulary);
+  torch::manual_seed(static_cast<uint64_t>(config.train.seed));
+  model_ = models::LanguageModel(config.model);
+  model_->recompute(config.train.recompute);
+}
+
+torch::Tensor LanguageTask::loss(int64_t first, int64_t count, uint64_t seed) {
+  const int64_t T = config_.model.length;
+  std::vector<int64_t> starts;
+  for (int64_t i = 0; i < count; ++i)
+    starts.push_back(windows_.start(first + i));
+  const torch::Tensor bytes = gather(text_.train(), starts, T + 1);
+  return cross_entropy(model_->forward(bytes.narrow(1, 0, T), seed),
+                       bytes.narrow(1, 1, T), /*mean=*/true);
+}
+
+double LanguageTask::validate() {
+  Bytes part = text_.valid();
+  part.size = std::min(part.size, config_.data.valid_bytes);
+  return evaluate(model_, part, config_.model.length, config_.model.length,
+                  config_.train.batch);
+}
+
+double evaluate(models::LanguageModel model, Bytes text, int64_t T,
+                int64_t stride, int64_t batch,
+                const std::function<void(int64_t, int64_t)>& progress) {
+  TORCH_CHECK(text.size >= 2, "evaluation needs 2 bytes or more, got ",
+              text.size);
+  TORCH_CHECK(T >= 1 && stride >= 1 && stride <= T,
+              "evaluation needs 1 <= stride <= length, got ", stride, " and ",
+              T);
+  at::NoGradGuard no_grad;
+  const bool was_training = model->is_training();
+  model->eval();
+  const int64_t all = text.size - 1;  // predictions
+  double total = 0;
+  // Window i covers inputs [i stride, i stride + T); of its predictions those
+  // count that no window before it made.
+  std::vector<int64_t> starts;
+  int64_t done = 0;
+  const auto run = [&] {
+    if (starts.empty()) return;
+    const int64_t width = std::min(T, all - starts.back());
+    const torch::Tensor bytes = gather(text, starts, width + 1);
+    const torch::Tensor losses =
+        cross_entropy(model->forward(bytes.narrow(1, 0, width)),
+                      bytes.narrow(1, 1, width), /*mean=*/false)
+            .view({-1, width});
+    for (size_t i = 0; i < starts.size(); ++i) {
+      const int64_t first = std::max<int64_t>(done - starts[i], 0);
+      total += losses[static_cast<int64_t>(i)]
+                   .narrow(0, first, width - first)
+                   .sum(at::kDouble)
+                   .item<double>();
+      done = starts[i] + width;
+    }
+    starts.clear();
+    if (progress) progress(done, all);
+  };
+  for (int64_t start = 0; done < all; start += stride) {
+    const bool shorter = start + T > all;
+    if (shorter) run();  // windows of a batch have one width
+    if (done >= all) break;
+    starts.push_back(start);
+    if (shorter || static_cast<int64_t>(starts.size()) == batch ||
+        start + T == all)
+      run();
+  }
+  model->train(was_training);
+  return total / static_cast<double>(all);
+}
+
+int64_t draw(const torch::Tensor& logits, const Sampling& s, double random) {
+  const torch::Tensor x = logits.to(at::kDouble).contiguous();
+  const double* value = x.data_ptr<double>();
+  std::vector<int64_t> order(static_cast<size_t>(x.numel()));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return value[a] > value[b]; });
+  if (s.temperature <= 0) return order[0];
+  if (s.top_k > 0 && s.top_k < static_cast<int64_t>(order.size()))
+    order.resize(static_cast<size_t>(s.top_k));
+  std::vector<double> weight;
+  double total = 0;
+  for (const int64_t i : order) {
+    weight.push_back(std::exp((value[i] - value[order[0]]) / s.temperature));
+    total += weight.back();
+  }
+  double kept = 0;  // the likeliest whose sum reaches top_p of all
+  size_t n = 0;
+  while (n < weight.size() && (n == 0 || kept < s.top_p * total))
+    kept += weight[n++];
+  double left = random * kept;
+  for (size_t i = 0; i < n; ++i) {
+    left -= weight[i];
+    if (left < 0) return order[i];
+  }
+  return order[n - 1];
+}
+
+Generator::Generator(models::LanguageModel model, const Sampling& sampling,
+                     std::vector<std::vector<int64_t>> prompts)
+    : model_(std::move(model)),
+      sampling_(sampling),
+      prompts_(std::move(prompts)),
+      seen_(prompts_.size()) {
+  TORCH_CHECK(!prompts_.empty(), "Generator: expected a prompt, got none");
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    TORCH_CHECK(!prompts_[i].empty(), "Generator: prompt ", i, " is empty");
+    for (const int64_t symbol : prompts_[i]) {
+      TORCH_CHECK(symbol >= 0 && symbol < model_->config.vocabulary,
+                  "Generator: a symbol of prompt ", i, " must be in [0, ",
+                  model_->config.vocabulary, "), got ", symbol);
+    }
+    random_.push_back(nn::mix(sampling.seed, i));
+  }
+  model_->eval();
+  state_ = model_->start(static_cast<int64_t>(prompts_.size()));
+  std::vector<int64_t> first;
+  for (const auto& p : prompts_) first.push_back(p[0]);
+  logits_ = feed(first);
+  time_ = 1;
+}
+
+torch::Tensor Generator::feed(const std::vector<int64_t>& symbols) {
+  const auto& config = model_->config;
+  const int64_t B = static_cast<int64_t>(symbols.size());
+  if (config.has_end()) {
+    if (state_.position == config.length) {
+      // The last half of what was seen, at the first places.
+      const size_t keep = static_cast<size_t>(config.length / 2);
+      state_ = model_->start(B);
+      for (auto& s : seen_) s.erase(s.begin(), s.end() - keep);
+      for (size_t t = 0; t < keep; ++t) {
+        std::vector<int64_t> column;
+        for (const auto& s : seen_) column.push_back(s[t]);
+        model_->step(torch::tensor(column), state_);
+      }
+    }
+    for (size_t i = 0; i < symbols.size(); ++i) seen_[i].push_back(symbols[i]);
+  }
+  return model_->step(torch::tensor(symbols), state_);
+}
+
+std::vector<int64_t> Generator::next() {
+  std::vector<int64_t> drawn, inputs;
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    if (time_ < prompts_[i].size()) {
+      drawn.push_back(-1);
+      inputs.push_back(prompts_[i][time_]);
+      continue;
+    }
+    random_[i] = nn::mix(random_[i], 1);
+    const double random =
+        std::ldexp(static_cast<double>(random_[i] >> 11), -53);
+    drawn.push_back(draw(logits_[static_cast<int64_t>(i)], sampling_, random));
+    inputs.push_back(drawn.back());
+  }
+  logits_ = feed(inputs);
+  ++time_;
+  return drawn;
+}
+
+LanguageConfig load_config(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  LanguageConfig config;
+  try {
+    models::from_json(models::read_json_file(path), config);
+  } catch (const models::ConfigError& e) {
+    const std::string text = e.what();
+    throw models::ConfigError(
+        text.compare(0, path.size(), path) == 0 ? text : path + ": " + text);
+  }
+  return config;
+}
+
+models::LanguageModel load_model(const std::string& directory,
+                                 const LanguageConfig& config) {
+  models::LanguageModel model(config.model);
+  train::load_tensors(directory + "/model.safetensors",
+                      train::tensors_of(*model));
+  model->eval();
+  return model;
+}
+
+}  // namespace aft::tasks

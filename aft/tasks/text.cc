@@ -1,0 +1,160 @@
+#include "aft/tasks/text.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+
+#include "aft/nn/block.h"
+
+namespace aft::tasks {
+namespace {
+
+struct Mapping {
+  void* at = MAP_FAILED;
+  size_t size = 0;
+  ~Mapping() {
+    if (at != MAP_FAILED) munmap(at, size);
+  }
+};
+
+std::shared_ptr<Mapping> map_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0)
+    throw DataError(path + ": cannot be opened: " + std::strerror(errno));
+  struct stat info;
+  auto map = std::make_shared<Mapping>();
+  std::string problem;
+  if (fstat(fd, &info) != 0) {
+    problem = std::strerror(errno);
+  } else if (!S_ISREG(info.st_mode)) {
+    problem = "not a regular file";
+  } else if (info.st_size == 0) {
+    problem = "the file is empty";
+  } else {
+    map->size = static_cast<size_t>(info.st_size);
+    map->at = mmap(nullptr, map->size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map->at == MAP_FAILED) problem = std::strerror(errno);
+  }
+  ::close(fd);
+  if (!problem.empty()) throw DataError(path + ": cannot be read: " + problem);
+  return map;
+}
+
+}  // namespace
+
+Text Text::open(const std::string& path, const std::string& mode) {
+  Text text;
+  Bytes raw = built_in_text();
+  if (!path.empty()) {
+    const auto map = map_file(path);
+    text.owner_ = map;
+    raw = {static_cast<const uint8_t*>(map->at),
+           static_cast<int64_t>(map->size)};
+  }
+  try {
+    text.prepare(raw, mode);
+  } catch (const DataError& e) {
+    throw DataError((path.empty() ? "the built-in text" : path) + ": " +
+                    e.what());
+  }
+  return text;
+}
+
+Text Text::from(std::string bytes, const std::string& mode) {
+  Text text;
+  const auto held = std::make_shared<std::string>(std::move(bytes));
+  text.owner_ = held;
+  text.prepare({reinterpret_cast<const uint8_t*>(held->data()),
+                static_cast<int64_t>(held->size())},
+               mode);
+  return text;
+}
+
+void Text::prepare(Bytes raw, const std::string& mode) {
+  constexpr int64_t kEnwik8 = 100000000;
+  // Parts of the raw bytes, before anything is dropped.
+  const int64_t a = raw.size == kEnwik8 ? 90000000 : raw.size / 10 * 9,
+                b = raw.size == kEnwik8 ? 95000000 : a + (raw.size - a) / 2;
+  Bytes parts[3] = {
+      {raw.data, a}, {raw.data + a, b - a}, {raw.data + b, raw.size - b}};
+  bytes_.resize(256);
+  std::iota(bytes_.begin(), bytes_.end(), 0);
+  if (mode == "txl" || mode == "eos") {
+    const bool newline = mode == "eos";
+    std::array<int64_t, 256> counts{};
+    for (int64_t i = 0; i < raw.size; ++i) ++counts[raw.data[i]];
+    if (!newline) counts['\n'] = 0;
+    std::stable_sort(bytes_.begin(), bytes_.end(),
+                     [&](int x, int y) { return counts[x] > counts[y]; });
+    while (!bytes_.empty() && counts[bytes_.back()] == 0) bytes_.pop_back();
+    std::fill(std::begin(symbols_), std::end(symbols_), -1);
+    for (size_t i = 0; i < bytes_.size(); ++i)
+      symbols_[bytes_[i]] = static_cast<int>(i);
+    prepared_.reserve(static_cast<size_t>(raw.size));
+    int64_t ends[3];
+    for (int p = 0; p < 3; ++p) {
+      for (int64_t i = 0; i < parts[p].size; ++i) {
+        const int symbol = symbols_[parts[p].data[i]];
+        if (symbol >= 0) prepared_.push_back(static_cast<uint8_t>(symbol));
+      }
+      ends[p] = static_cast<int64_t>(prepared_.size());
+    }
+    for (int p = 0; p < 3; ++p) {
+      const int64_t from = p ? ends[p - 1] : 0;
+      parts[p] = {prepared_.data() + from, ends[p] - from};
+    }
+  } else if (mode == "bytes") {
+    for (int i = 0; i < 256; ++i) symbols_[i] = i;
+  } else {
+    throw DataError("the preparation must be bytes, txl or eos, got '" + mode +
+                    "'");
+  }
+  vocabulary_ = static_cast<int64_t>(bytes_.size());
+  train_ = parts[0], valid_ = parts[1], test_ = parts[2];
+}
+
+Bytes Text::split(const std::string& name) const {
+  if (name == "train") return train_;
+  if (name == "valid") return valid_;
+  if (name == "test") return test_;
+  throw DataError("the split must be train, valid or test, got '" + name + "'");
+}
+
+Windows::Windows(int64_t size, int64_t T, uint64_t seed)
+    : T_(T), count_((size - 1 - (T - 1)) / T), seed_(seed) {
+  if (size < 2 * T || count_ < 1) {
+    throw DataError("a training text of " + std::to_string(size) +
+                    " bytes is too short for windows of " + std::to_string(T) +
+                    ": it takes at least " + std::to_string(2 * T));
+  }
+}
+
+int64_t Windows::start(int64_t example) {
+  shuffle(example / count_);
+  return offset_ + order_[static_cast<size_t>(example % count_)] * T_;
+}
+
+void Windows::shuffle(int64_t epoch) {
+  if (epoch == epoch_) return;
+  epoch_ = epoch;
+  uint64_t state = nn::mix(seed_, static_cast<uint64_t>(epoch));
+  const auto below = [&](int64_t n) {
+    state = nn::mix(state, 1);
+    return static_cast<int64_t>(state % static_cast<uint64_t>(n));
+  };
+  offset_ = below(T_);
+  order_.resize(static_cast<size_t>(count_));
+  std::iota(order_.begin(), order_.end(), int64_t{0});
+  for (int64_t i = count_ - 1; i > 0; --i)
+    std::swap(order_[static_cast<size_t>(i)],
+              order_[static_cast<size_t>(below(i + 1))]);
+}
+
+}  // namespace aft::tasks

@@ -1,0 +1,100 @@
+#include "aft/train/checkpoint.h"
+
+#include <ATen/ATen.h>
+
+#include <cstring>
+
+#include "aft/io/safetensors.h"
+
+namespace aft::train {
+namespace {
+
+io::DType dtype_of(const std::string& name, const at::Tensor& x) {
+  switch (x.scalar_type()) {
+    case at::kFloat:
+      return io::DType::kF32;
+    case at::kDouble:
+      return io::DType::kF64;
+    case at::kLong:
+      return io::DType::kI64;
+    case at::kBool:
+      return io::DType::kBool;
+    case at::kByte:
+      return io::DType::kU8;
+    case at::kHalf:
+      return io::DType::kF16;
+    case at::kBFloat16:
+      return io::DType::kBF16;
+    default:
+      throw io::Error("tensor '" + name + "': the type " +
+                      c10::toString(x.scalar_type()) + " cannot be saved");
+  }
+}
+
+std::string text_of(const std::vector<int64_t>& shape) {
+  std::string out = "[";
+  for (size_t i = 0; i < shape.size(); ++i)
+    out += (i ? ", " : "") + std::to_string(shape[i]);
+  return out + "]";
+}
+
+}  // namespace
+
+NamedTensors tensors_of(const torch::nn::Module& model,
+                        const std::string& prefix) {
+  NamedTensors out;
+  for (const auto& p : model.named_parameters())
+    out.emplace_back(prefix + p.key(), p.value().detach());
+  for (const auto& b : model.named_buffers())
+    out.emplace_back(prefix + b.key(), b.value());
+  return out;
+}
+
+void save_tensors(const std::string& path, const NamedTensors& tensors,
+                  const std::map<std::string, std::string>& metadata) {
+  std::vector<at::Tensor> held;  // until they are written
+  std::vector<io::TensorView> views;
+  for (const auto& [name, x] : tensors) {
+    held.push_back(x.detach().cpu().contiguous());
+    const at::Tensor& c = held.back();
+    views.push_back({name, dtype_of(name, c), c.sizes().vec(), c.data_ptr(),
+                     static_cast<size_t>(c.numel()) *
+                         static_cast<size_t>(c.element_size())});
+  }
+  io::save_safetensors(path, views, metadata);
+}
+
+std::map<std::string, std::string> load_tensors(const std::string& path,
+                                                const NamedTensors& tensors,
+                                                bool all) {
+  const io::SafeTensors file = io::SafeTensors::open(path);
+  if (all && file.tensors().size() > tensors.size()) {
+    for (const io::TensorView& view : file.tensors()) {
+      bool known = false;
+      for (const auto& [name, x] : tensors) known = known || name == view.name;
+      if (!known)
+        throw io::Error(path + ": has a tensor '" + view.name +
+                        "' that the model does not have");
+    }
+  }
+  for (const auto& [name, x] : tensors) {
+    const io::TensorView& view = file.at(name);
+    if (view.dtype != dtype_of(name, x) || view.shape != x.sizes().vec()) {
+      throw io::Error(path + ": tensor '" + name + "' must be " +
+                      io::dtype_name(dtype_of(name, x)) + " " +
+                      text_of(x.sizes().vec()) + ", got " +
+                      io::dtype_name(view.dtype) + " " + text_of(view.shape));
+    }
+  }
+  at::NoGradGuard no_grad;
+  for (const auto& [name, x] : tensors) {
+    const io::TensorView& view = file.at(name);
+    at::Tensor copy = at::empty(x.sizes(), x.options().device(at::kCPU));
+    if (view.bytes > 0) std::memcpy(copy.data_ptr(), view.data, view.bytes);
+    at::Tensor to = x;
+    to.copy_(copy);
+  }
+  return file.metadata();
+}
+
+}  // namespace aft::train

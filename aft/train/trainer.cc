@@ -1,0 +1,262 @@
+#include "aft/train/trainer.h"
+
+#include <ATen/ATen.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cinttypes>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "aft/io/safetensors.h"
+#include "aft/nn/block.h"
+#include "aft/train/checkpoint.h"
+
+namespace aft::train {
+namespace {
+
+double now() {
+  const std::chrono::duration<double> d =
+      std::chrono::steady_clock::now().time_since_epoch();
+  return d.count();
+}
+
+/// Doubles in metadata, to the last bit.
+std::string exact(double x) {
+  char text[40];
+  snprintf(text, sizeof(text), "%a", x);
+  return text;
+}
+
+void make_directory(const std::string& path) {
+  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
+    throw TrainError(path + ": cannot be made: " + std::strerror(errno));
+  }
+}
+
+}  // namespace
+
+Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory)
+    : task_(task),
+      config_(config),
+      directory_(std::move(directory)),
+      optimizer_(task.model(),
+                 {config.beta1, config.beta2, 1e-8, config.decay}) {
+  const auto positive = [](const char* name, int64_t x) {
+    if (x < 1)
+      throw TrainError(std::string("train.") + name +
+                       " must be 1 or more, got " + std::to_string(x));
+  };
+  positive("steps", config.steps), positive("batch", config.batch);
+  positive("accumulate", config.accumulate), positive("report", config.report);
+  positive("save", config.save);
+  if (!(config.ema >= 0 && config.ema < 1))
+    throw TrainError("train.ema must be in [0, 1), got " +
+                     std::to_string(config.ema));
+  learning_rate(config.schedule, config.rate, config.warmup, config.floor,
+                config.steps, config.steps);  // throws for an unknown kind
+  if (config.ema > 0) {
+    for (const auto& p : task.model().named_parameters())
+      ema_.push_back(p.value().detach().clone());
+  }
+}
+
+std::string Trainer::path(const std::string& name) const {
+  return directory_ + "/" + name;
+}
+
+bool Trainer::has_checkpoint() const {
+  return access(path("state/checkpoint.safetensors").c_str(), F_OK) == 0;
+}
+
+namespace {
+
+/// All that a checkpoint holds.
+NamedTensors everything(torch::nn::Module& model, const AdamW& optimizer,
+                        const std::vector<torch::Tensor>& ema) {
+  NamedTensors all = tensors_of(model, "model.");
+  for (auto& item : optimizer.state()) all.push_back(std::move(item));
+  size_t i = 0;
+  for (const auto& p : model.named_parameters()) {
+    if (!ema.empty()) all.emplace_back("ema." + p.key(), ema[i++]);
+  }
+  return all;
+}
+
+}  // namespace
+
+void Trainer::save() {
+  make_directory(path("state"));
+  save_tensors(path("state/checkpoint.safetensors"),
+               everything(task_.model(), optimizer_, ema_),
+               {{"step", std::to_string(step_)},
+                {"best", exact(best_)},
+                {"loss_sum", exact(loss_sum_)},
+                {"loss_count", std::to_string(loss_count_)}});
+}
+
+void Trainer::resume() {
+  const std::string file = path("state/checkpoint.safetensors");
+  const auto metadata =
+      load_tensors(file, everything(task_.model(), optimizer_, ema_));
+  const auto get = [&](const char* key) -> const char* {
+    const auto at = metadata.find(key);
+    if (at == metadata.end())
+      throw io::Error(file + ": has no '" + key + "' in its metadata");
+    return at->second.c_str();
+  };
+  step_ = std::strtoll(get("step"), nullptr, 10);
+  best_ = std::strtod(get("best"), nullptr);
+  loss_sum_ = std::strtod(get("loss_sum"), nullptr);
+  loss_count_ = std::strtoll(get("loss_count"), nullptr, 10);
+  forget_metrics();
+}
+
+/// Drops the lines of metrics.jsonl after the checkpoint, and a torn last one:
+/// those steps come again.
+void Trainer::forget_metrics() {
+  std::ifstream in(path("metrics.jsonl"));
+  if (!in) return;
+  std::string kept, line;
+  while (std::getline(in, line)) {
+    const auto j = nlohmann::json::parse(line, nullptr, false);
+    if (j.is_discarded() || !j.contains("step") || !j["step"].is_number() ||
+        j["step"].get<int64_t>() > step_)
+      break;
+    kept += line + "\n";
+  }
+  in.close();
+  const std::string part = path("metrics.jsonl.part");
+  std::ofstream out(part, std::ios::trunc);
+  out << kept;
+  out.close();
+  if (!out || rename(part.c_str(), path("metrics.jsonl").c_str()) != 0)
+    throw TrainError(path("metrics.jsonl") +
+                     ": cannot be written: " + std::strerror(errno));
+}
+
+void Trainer::write_metrics(const Report& r) {
+  nlohmann::ordered_json j = {{"step", r.step},
+                              {"loss", r.loss},
+                              {"rate", r.rate},
+                              {"norm", r.norm},
+                              {"tokens_per_second", r.tokens_per_second}};
+  if (r.validated) j["validation"] = r.validation;
+  std::ofstream out(path("metrics.jsonl"), std::ios::app);
+  out << j.dump() << '\n';
+  out.close();
+  if (!out)
+    throw TrainError(path("metrics.jsonl") +
+                     ": cannot be written: " + std::strerror(errno));
+}
+
+void Trainer::swap_ema() {
+  at::NoGradGuard no_grad;
+  size_t i = 0;
+  for (const auto& p : task_.model().named_parameters()) {
+    if (ema_.empty()) return;
+    at::Tensor value = p.value().detach();
+    const at::Tensor copy = value.clone();
+    value.copy_(ema_[i]);
+    ema_[i++].copy_(copy);
+  }
+}
+
+void Trainer::validate(Report& report) {
+  swap_ema();  // the averaged weights are what will be used
+  task_.model().eval();
+  report.validation = task_.validate();
+  report.validated = true;
+  task_.model().train();
+  if (best_ == 0 || report.validation < best_) {
+    best_ = report.validation;
+    save_tensors(path("model.safetensors"), tensors_of(task_.model()),
+                 {{"format", "pt"}, {"step", std::to_string(step_)}});
+  }
+  swap_ema();
+  report.best = best_;
+}
+
+void Trainer::one_step(Report& report) {
+  const int64_t examples = config_.batch * config_.accumulate;
+  const uint64_t seed = nn::mix(static_cast<uint64_t>(config_.seed),
+                                static_cast<uint64_t>(step_));
+  double loss = 0;
+  for (int64_t micro = 0; micro < config_.accumulate; ++micro) {
+    const torch::Tensor part =
+        task_.loss(step_ * examples + micro * config_.batch, config_.batch,
+                   nn::mix(seed, static_cast<uint64_t>(micro))) /
+        static_cast<double>(config_.accumulate);
+    loss += part.item<double>();
+    part.backward();
+  }
+  report.rate = learning_rate(config_.schedule, config_.rate, config_.warmup,
+                              config_.floor, config_.steps, step_ + 1);
+  report.norm = std::isfinite(loss)
+                    ? optimizer_.step(report.rate, config_.clip, step_ + 1)
+                    : loss;
+  if (!std::isfinite(loss) || !std::isfinite(report.norm)) {
+    std::ostringstream message;
+    message << "step " << step_ + 1 << ": "
+            << (std::isfinite(loss) ? "the gradients are" : "the loss is")
+            << " not finite; ";
+    if (has_checkpoint()) {
+      message << "the last checkpoint, in " << directory_
+              << "/state, is untouched: resume it with a smaller train.rate";
+    } else {
+      message << "nothing was saved yet: try a smaller train.rate";
+    }
+    throw TrainError(message.str());
+  }
+  optimizer_.zero_grad();
+  if (!ema_.empty()) {
+    at::NoGradGuard no_grad;
+    size_t i = 0;
+    for (const auto& p : task_.model().named_parameters())
+      ema_[i++].lerp_(p.value().detach(), 1 - config_.ema);
+  }
+  ++step_;
+  loss_sum_ += loss, ++loss_count_;
+  report.loss = loss_sum_ / static_cast<double>(loss_count_);
+}
+
+bool Trainer::run(const Hooks& hooks) {
+  task_.model().train();
+  double last_time = now(), smooth = 0;
+  const double tokens =
+      static_cast<double>(config_.batch * config_.accumulate * task_.tokens());
+  while (step_ < config_.steps) {
+    Report report;
+    report.steps = config_.steps;
+    one_step(report);
+    report.step = step_;
+    const double time = now(), took = time - last_time;
+    last_time = time;
+    smooth = smooth == 0 ? took : 0.9 * smooth + 0.1 * took;
+    report.tokens_per_second = tokens / smooth;
+    report.seconds_left = smooth * static_cast<double>(config_.steps - step_);
+    const bool last = step_ == config_.steps;
+    const bool stopped = hooks.stop && hooks.stop();
+    if (last || (config_.validate > 0 && step_ % config_.validate == 0)) {
+      validate(report);
+      last_time = now();
+    }
+    const bool reported = report.validated || step_ % config_.report == 0;
+    if (reported) {
+      write_metrics(report);
+      loss_sum_ = 0, loss_count_ = 0;
+    }
+    if (hooks.progress) hooks.progress(report, reported);
+    if (last || stopped || step_ % config_.save == 0) save();
+    if (stopped && !last) return false;
+  }
+  return true;
+}
+
+}  // namespace aft::train

@@ -1,0 +1,126 @@
+// The training loop of every task: accumulation, clipping, the schedule, EMA,
+// validation, checkpoints. Everything random is a function of the seed and the
+// step, so a resumed run ends bit for bit where an undisturbed one would.
+//
+// On disk, in the output directory:
+//   config.json               what is trained (written by the caller)
+//   model.safetensors         the best weights so far (EMA where it is on)
+//   state/checkpoint.safetensors   weights, moments, EMA and step, one file:
+//   the
+//                             last checkpoint, replaced in one step
+//   metrics.jsonl             one line a report
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "aft/train/optimizer.h"
+
+namespace aft::train {
+
+struct TrainConfig {
+  int64_t steps = 1000;
+  int64_t batch = 8;               ///< sequences of a micro-batch
+  int64_t accumulate = 1;          ///< micro-batches of a step
+  double rate = 3e-3;              ///< peak of the learning rate
+  std::string schedule = "rsqrt";  ///< rsqrt, cosine or constant
+  int64_t warmup = 100;
+  double floor = 0;    ///< cosine ends here
+  double decay = 0.1;  ///< AdamW, linear weights only
+  double beta1 = 0.9, beta2 = 0.95;
+  double clip = 1;  ///< greatest norm of the gradients; 0: any
+  double ema = 0;   ///< decay of averaged weights, for example 0.999; 0: off
+  bool recompute = false;  ///< activations of blocks again in backward
+  int64_t seed = 1;
+  int64_t report = 10;     ///< steps between lines of metrics.jsonl
+  int64_t validate = 100;  ///< steps between validations; 0: only at the end
+  int64_t save = 100;      ///< steps between checkpoints
+
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("steps", s.steps), f("batch", s.batch), f("accumulate", s.accumulate);
+    f("rate", s.rate), f("schedule", s.schedule), f("warmup", s.warmup);
+    f("floor", s.floor), f("decay", s.decay), f("beta1", s.beta1);
+    f("beta2", s.beta2), f("clip", s.clip), f("ema", s.ema);
+    f("recompute", s.recompute), f("seed", s.seed), f("report", s.report);
+    f("validate", s.validate), f("save", s.save);
+  }
+};
+
+/// What is trained, as the trainer sees it.
+class Task {
+ public:
+  virtual ~Task() = default;
+  virtual torch::nn::Module& model() = 0;
+  /// The mean loss in nats of a micro-batch: `first` is the number of its first
+  /// example in the endless order of all examples, `seed` chooses what dropout
+  /// drops. Differentiable.
+  virtual torch::Tensor loss(int64_t first, int64_t count, uint64_t seed) = 0;
+  /// The mean loss in nats on the validation data, in evaluation mode.
+  virtual double validate() = 0;
+  /// Predictions of one example (its bytes, its sub-pixels): for the rate.
+  virtual int64_t tokens() const = 0;
+};
+
+/// A failure of training: message for the user; what was saved stays.
+struct TrainError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Report {
+  int64_t step = 0, steps = 0;
+  double loss = 0;            ///< mean since the last report, nats
+  double rate = 0, norm = 0;  ///< learning rate, norm of the gradients
+  double tokens_per_second = 0, seconds_left = 0;
+  bool validated = false;
+  double validation = 0, best = 0;  ///< nats, where validated
+};
+
+struct Hooks {
+  /// After every step (reported: metrics.jsonl has a new line for it).
+  std::function<void(const Report&, bool reported)> progress;
+  /// Asked after every step: true saves a checkpoint and ends run().
+  std::function<bool()> stop;
+};
+
+class Trainer {
+ public:
+  /// Throws TrainError for a configuration that makes no sense.
+  Trainer(Task& task, const TrainConfig& config, std::string directory);
+
+  /// Continues from the directory's checkpoint; `steps` may have grown. Throws
+  /// io::Error where it is not there or does not fit.
+  void resume();
+  bool has_checkpoint() const;
+  int64_t step() const { return step_; }
+
+  /// Runs to the end, or to stop(). Returns whether the end was reached. Throws
+  /// TrainError at a loss that is not finite: the last checkpoint is kept.
+  bool run(const Hooks& hooks);
+
+ private:
+  void one_step(Report& report);
+  void save();
+  void validate(Report& report);
+  void write_metrics(const Report& report);
+  void forget_metrics();
+  void swap_ema();
+  std::string path(const std::string& name) const;
+
+  Task& task_;
+  TrainConfig config_;
+  std::string directory_;
+  AdamW optimizer_;
+  std::vector<torch::Tensor> ema_;  // empty: off
+  int64_t step_ = 0;
+  double best_ = 0;      // of validation; 0: none yet
+  double loss_sum_ = 0;  // since the last report
+  int64_t loss_count_ = 0;
+};
+
+}  // namespace aft::train

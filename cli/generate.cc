@@ -1,0 +1,120 @@
+// `aft generate`: text from a model, byte by byte as it comes.
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/language.h"
+
+namespace aft::cli {
+namespace {
+
+struct Options {
+  std::string model;
+  std::vector<std::string> prompts;
+  int64_t bytes = 500;
+  tasks::Sampling sampling;
+  int threads = 0;
+};
+
+void run(const Options& o) {
+  const tasks::LanguageConfig config = tasks::load_config(o.model);
+  // Symbols have to become bytes again: modes by frequency need their text.
+  const tasks::Text text =
+      config.data.mode == "bytes"
+          ? tasks::Text::from("a", "bytes")
+          : tasks::Text::open(config.data.path, config.data.mode);
+  std::vector<std::string> prompts = o.prompts;
+  if (prompts.empty()) prompts.push_back("\n");
+  std::vector<std::vector<int64_t>> symbols;
+  for (std::string& p : prompts) {
+    if (p.empty()) p = "\n";
+    symbols.emplace_back();
+    for (const char c : p) {
+      const int s = text.symbol_of(static_cast<uint8_t>(c));
+      if (s >= 0) symbols.back().push_back(s);
+    }
+    if (symbols.back().empty()) symbols.back().push_back(0);
+  }
+  size_t longest = 0;
+  for (const auto& s : symbols) longest = std::max(longest, s.size());
+
+  tasks::Generator generator(tasks::load_model(o.model, config), o.sampling,
+                             symbols);
+  std::vector<std::string> texts = prompts;
+  const bool one = prompts.size() == 1;
+  if (one && prompts[0] != "\n") std::cout << prompts[0] << std::flush;
+  std::vector<int64_t> left(prompts.size(), o.bytes);
+  for (int64_t t = 1; t < static_cast<int64_t>(longest) + o.bytes; ++t) {
+    const std::vector<int64_t> drawn = generator.next();
+    for (size_t i = 0; i < drawn.size(); ++i) {
+      if (drawn[i] < 0 || left[i]-- <= 0) continue;
+      const char c = static_cast<char>(text.byte_of(drawn[i]));
+      texts[i] += c;
+      if (one) std::cout << c << std::flush;
+    }
+    if (!std::cout) return;  // whoever read has gone; main.cc says so
+  }
+  if (one) {
+    std::cout << '\n';
+    return;
+  }
+  for (size_t i = 0; i < texts.size(); ++i)
+    std::cout << "==== " << i + 1 << "\n" << texts[i] << '\n';
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "generate", "Write text with a model, byte by byte, in constant memory");
+  command->add_option("model", o->model, "Directory of a model")->required();
+  command
+      ->add_option("--prompt", o->prompts,
+                   "What to begin with; several prompts run together. Default: "
+                   "a new line")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  command->add_option("--bytes", o->bytes, "How many to write; default: 500")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
+      ->type_name("N");
+  command
+      ->add_option("--temperature", o->sampling.temperature,
+                   "Below 1: safer; 0: always the likeliest; default: 1")
+      ->check(CLI::Range(0.0, 1000.0).description(""))
+      ->type_name("X");
+  command
+      ->add_option("--top-k", o->sampling.top_k,
+                   "Only the N likeliest bytes; default: all")
+      ->check(CLI::Range(0, 256).description(""))
+      ->type_name("N");
+  command
+      ->add_option("--top-p", o->sampling.top_p,
+                   "Only the likeliest bytes that sum to X; default: 1")
+      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->type_name("X");
+  command
+      ->add_option("--seed", o->sampling.seed,
+                   "The same seed writes the same text; default: 1")
+      ->type_name("N");
+  add_threads(*command, o->threads);
+  command->footer(
+      "Models with positions (aft-full, aft-local, or position embeddings) "
+      "that "
+      "reach their length go on from its last half.\n"
+      "\n"
+      "Examples:\n"
+      "  aft generate runs/text-aft-local-4x128\n"
+      "  aft generate book --prompt 'Once upon' --temperature 0.8 --bytes "
+      "2000\n"
+      "  aft generate book --prompt 'A' --prompt 'The second' --top-k 40");
+  command->callback([o] {
+    set_threads(o->threads);
+    run(*o);
+  });
+}
+
+}  // namespace aft::cli

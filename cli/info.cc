@@ -1,0 +1,140 @@
+// `aft info` and `aft presets`: what a model is before and after training.
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <memory>
+
+#include "aft/tasks/presets.h"
+#include "cli/commands.h"
+#include "cli/language.h"
+#include "cli/table.h"
+
+namespace aft::cli {
+namespace {
+
+struct Options {
+  std::string what;
+  std::vector<std::string> sets;
+  bool json = false;
+};
+
+/// Parameters by part: embedding, positions, mixer, mlp, norms, head.
+std::string part_of(const std::string& name) {
+  if (name.find("mixer") != std::string::npos) return "mixers";
+  if (name.find(".fc") != std::string::npos) return "mlps";
+  if (name.find("norm") != std::string::npos) return "norms";
+  return name.substr(0, name.find('.'));
+}
+
+/// Bytes that one training step keeps at the least: weights, gradients and two
+/// moments, and for each token what the layers remember for backward.
+double training_bytes(const models::LanguageModelConfig& m,
+                      const train::TrainConfig& t, double parameters) {
+  const double tokens = static_cast<double>(t.batch * m.length),
+               d = static_cast<double>(m.width),
+               mlp = static_cast<double>(m.mlp);
+  // Inputs of both norms, their results, q, k, v, r, den and the mixer's
+  // result; twice the MLP's width; attention: scores and weights as well.
+  double kept = d * (10 + 2 * mlp);
+  if (m.mixer == "attention") {
+    kept = d * (8 + 2 * mlp) + 3.0 * static_cast<double>(m.heads * m.length);
+  }
+  if (t.recompute) kept = d + kept / static_cast<double>(m.layers);
+  return 4 *
+         (4 * parameters + tokens * (static_cast<double>(m.layers) * kept +
+                                     3.0 * static_cast<double>(m.vocabulary)));
+}
+
+void info(const Options& o) {
+  const tasks::LanguageConfig config = choose_config(o.what, o.sets);
+  const models::LanguageModel model(config.model);
+  std::map<std::string, int64_t> parts;
+  int64_t all = 0, layer = 0;
+  for (const auto& p : model->named_parameters()) {
+    parts[part_of(p.key())] += p.value().numel();
+    all += p.value().numel();
+    if (p.key().compare(0, 9, "blocks_0.") == 0) layer += p.value().numel();
+  }
+  models::LanguageModelState state = model->start(1);
+  const bool grows =
+      config.model.mixer == "attention" || config.model.mixer == "aft-full";
+  // What one stream holds after model.length positions.
+  double bytes = static_cast<double>(state.bytes());
+  if (config.model.mixer == "attention")
+    bytes = 8.0 * static_cast<double>(config.model.layers *
+                                      config.model.length * config.model.width);
+  const double memory =
+      training_bytes(config.model, config.train, static_cast<double>(all));
+  if (o.json) {
+    models::Json j{{"name", o.what},
+                   {"parameters", all},
+                   {"parameters_per_layer", layer},
+                   {"state_bytes", bytes},
+                   {"training_bytes", memory}};
+    for (const auto& [name, n] : parts) j["parts"][name] = n;
+    j["config"] = models::to_json(config);
+    std::cout << j.dump(2) << '\n';
+    return;
+  }
+  std::cout << o.what << ": " << config.model.mixer << ", "
+            << config.model.layers << " layers of " << config.model.width
+            << ", length " << config.model.length << "\n\n";
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [name, n] : parts) rows.push_back({name, std::to_string(n)});
+  rows.push_back({"all", std::to_string(all)});
+  rows.push_back({"one layer", std::to_string(layer)});
+  std::cout << table({"part", "parameters"}, rows, 1)
+            << "\nstate of a stream: " << count(bytes) << "B"
+            << (grows ? " at the model's length" : ", however long") << "\n"
+            << "training memory: about " << count(memory) << "B at batch "
+            << config.train.batch << "\n";
+}
+
+void list(bool json) {
+  if (json) {
+    models::Json all = models::Json::array();
+    for (const auto& p : tasks::presets())
+      all.push_back({{"name", p.name},
+                     {"about", p.about},
+                     {"paper", p.paper},
+                     {"config", p.config}});
+    std::cout << all.dump(2) << '\n';
+    return;
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& p : tasks::presets()) {
+    const auto figure = [&](const char* key) -> std::string {
+      return p.paper.is_object() && p.paper.contains(key) ? p.paper[key].dump()
+                                                          : "-";
+    };
+    rows.push_back({p.name, p.about, figure("train_bpc"), figure("test_bpc")});
+  }
+  std::cout << table({"preset", "what", "paper: train bpc", "test bpc"}, rows,
+                     2);
+}
+
+}  // namespace
+
+void add_info(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "info", "What a preset or a model is: parameters, state, memory");
+  command->add_option("what", o->what, "A preset, a JSON file or a directory")
+      ->required();
+  add_sets(*command, o->sets);
+  command->add_flag("--json", o->json, "A JSON object instead of a table");
+  command->footer(
+      "Examples:\n"
+      "  aft info enwik8-aft-local-24x256\n"
+      "  aft info text-aft-conv-6x256 --set model.window=64 --json");
+  command->callback([o] { info(*o); });
+
+  auto json = std::make_shared<bool>(false);
+  CLI::App* presets = app.add_subcommand(
+      "presets", "List the presets, with the paper's figures");
+  presets->add_flag("--json", *json, "A JSON array instead of a table");
+  presets->footer("Example:\n  aft presets");
+  presets->callback([json] { list(*json); });
+}
+
+}  // namespace aft::cli

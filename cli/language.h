@@ -1,0 +1,31 @@
+// What the commands on language models share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "aft/tasks/language.h"
+
+namespace aft::cli {
+
+/// The configuration that `what` names: a preset, a JSON file, or the directory
+/// of a model; with `--set` assignments applied. Throws ConfigError.
+tasks::LanguageConfig choose_config(const std::string& what,
+                                    const std::vector<std::string>& sets);
+bool is_directory(const std::string& path);
+
+/// `--set key=value`, as often as one likes.
+void add_sets(CLI::App& command, std::vector<std::string>& sets);
+
+/// 1234567 as "1.23 M".
+std::string count(double n);
+/// Seconds as 12s, 3m05s, 2h10m.
+std::string duration(double seconds);
+/// Resident memory of this process in bytes; 0 where it is not known.
+double resident();
+
+/// Nats to bits.
+inline constexpr double kBits = 1.4426950408889634;
+
+}  // namespace aft::cli

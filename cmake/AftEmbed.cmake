@@ -1,0 +1,16 @@
+# Writes files as C++: run with -P, arguments out, and files (name=path, separated by |). The result defines
+# aft::embedded::all(), the names and contents in order.
+set(code "// Made by cmake/AftEmbed.cmake.\n#include \"aft/tasks/embedded.h\"\n\nnamespace aft::embedded {\n\n")
+string(APPEND code "const std::vector<File>& all() {\n  static const std::vector<File> files = {\n")
+string(REPLACE "|" ";" pairs "${files}")
+foreach(pair IN LISTS pairs)
+  string(FIND "${pair}" "=" at)
+  string(SUBSTRING "${pair}" 0 ${at} name)
+  math(EXPR at "${at} + 1")
+  string(SUBSTRING "${pair}" ${at} -1 path)
+  file(READ "${path}" text)
+  string(APPEND code "      {\"${name}\", R\"aft~(${text})aft~\"},\n")
+endforeach()
+string(APPEND code "  };\n  return files;\n}\n\n}  // namespace aft::embedded\n")
+file(WRITE "${out}.part" "${code}")
+file(COPY_FILE "${out}.part" "${out}" ONLY_IF_DIFFERENT)
