@@ -1,0 +1,99 @@
+// Configurations: both ways through JSON, --set, and what errors say.
+#include "aft/models/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+
+namespace aft::models {
+namespace {
+
+struct Inner {
+  int64_t window = 32;
+  double rate = 0.5;
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("window", s.window), f("rate", s.rate);
+  }
+};
+struct Outer {
+  std::string name = "a";
+  bool on = false;
+  Inner inner;
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("name", s.name), f("on", s.on), f("inner", s.inner);
+  }
+};
+
+std::string failure(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Config, BothWays) {
+  Outer a;
+  a.name = "b", a.on = true, a.inner.window = 7;
+  Outer b;
+  from_json(to_json(a), b);
+  EXPECT_EQ(to_json(a), to_json(b));
+  from_json(Json::parse(R"({"inner": {"rate": 1}})"), b);
+  EXPECT_EQ(b.inner.rate, 1);
+  EXPECT_EQ(b.inner.window, 7);
+}
+
+TEST(Config, Assignments) {
+  Outer c;
+  const auto known = paths(c);
+  EXPECT_EQ(known, (std::vector<std::string>{"name", "on", "inner.window",
+                                             "inner.rate"}));
+  for (const char* text :
+       {"inner.window=64", "name=some words", "on=true", "inner.rate=1e-3"})
+    from_json(assignment(text, known), c);
+  EXPECT_EQ(c.inner.window, 64);
+  EXPECT_EQ(c.name, "some words");
+  EXPECT_TRUE(c.on);
+  EXPECT_EQ(c.inner.rate, 1e-3);
+}
+
+TEST(Config, Errors) {
+  Outer c;
+  const auto known = paths(c);
+  EXPECT_EQ(failure([&] { from_json(Json::parse(R"({"nam": 1})"), c); }),
+            "unknown key 'nam'; the nearest known ones are name, on or inner");
+  EXPECT_EQ(failure([&] {
+              from_json(Json::parse(R"({"inner": {"window": 1.5}})"), c);
+            }),
+            "inner.window must be a whole number, got number 1.5");
+  EXPECT_EQ(failure([&] { from_json(Json::parse("[1]"), c); }),
+            "the configuration must be an object {...}, got array [1]");
+  EXPECT_NE(failure([&] {
+              assignment("windw=3", known);
+            }).find("the nearest known ones are inner.window"),
+            std::string::npos);
+  EXPECT_NE(
+      failure([&] { assignment("window", known); }).find("expected key=value"),
+      std::string::npos);
+}
+
+TEST(Config, Files) {
+  EXPECT_NE(failure([] {
+              read_json_file("/nowhere/x.json");
+            }).find("/nowhere/x.json: cannot be opened"),
+            std::string::npos);
+  const std::string path = ::testing::TempDir() + "/config_test.json";
+  std::ofstream(path) << "{\"a\": ";
+  EXPECT_NE(failure([&] { read_json_file(path); }).find(path + ": not JSON"),
+            std::string::npos);
+  std::ofstream(path) << std::string(100000, '[');
+  EXPECT_NE(failure([&] { read_json_file(path); }), "no error");
+  std::remove(path.c_str());
+}
+
+}  // namespace
+}  // namespace aft::models

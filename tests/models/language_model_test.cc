@@ -1,0 +1,164 @@
+// The language model with every mixer: streaming equals the parallel forward,
+// nothing leaks from the future, everything learns, blocks may be recomputed.
+#include "aft/models/language_model.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+namespace aft::models {
+namespace {
+
+LanguageModelConfig small(const std::string& mixer) {
+  LanguageModelConfig c;
+  c.mixer = mixer, c.layers = 2, c.width = 16, c.length = 12, c.window = 4;
+  c.rank = 3, c.heads = 4, c.vocabulary = 11, c.dropout = 0.2;
+  return c;
+}
+
+/// Every mixer, with position embeddings and without.
+template <class F>
+void for_each_model(const F& f) {
+  for (const std::string& mixer : nn::mixer_kinds()) {
+    for (bool positions : {true, false}) {
+      SCOPED_TRACE(mixer + (positions ? ", positions" : ""));
+      torch::manual_seed(3);
+      LanguageModelConfig c = small(mixer);
+      c.positions = positions;
+      f(LanguageModel(c));
+    }
+  }
+}
+
+/// Weights far from where they start: biases and gates that do something.
+void stir(LanguageModel& model) {
+  torch::NoGradGuard no_grad;
+  for (auto& p : model->parameters()) p.add_(0.3 * torch::randn_like(p));
+}
+
+TEST(LanguageModel, StepIsForward) {
+  for_each_model([](LanguageModel model) {
+    stir(model);
+    model->eval();
+    const torch::Tensor tokens = torch::randint(11, {3, 12});
+    const torch::Tensor want = model->forward(tokens);
+    LanguageModelState state = model->start(3), half;
+    for (int64_t t = 0; t < 12; ++t) {
+      if (t == 6) half = state.clone();
+      const torch::Tensor got = model->step(tokens.select(1, t), state);
+      EXPECT_TRUE(torch::allclose(got, want.select(1, t), 1e-4, 1e-5)) << t;
+    }
+    // A clone goes its own way.
+    const torch::Tensor again = model->step(tokens.select(1, 6), half);
+    EXPECT_TRUE(torch::allclose(again, want.select(1, 6), 1e-4, 1e-5));
+    EXPECT_EQ(half.position, 7);
+  });
+}
+
+TEST(LanguageModel, TheFutureDoesNotMatter) {
+  for_each_model([](LanguageModel model) {
+    stir(model);
+    model->eval();
+    torch::Tensor tokens = torch::randint(11, {2, 12});
+    const torch::Tensor before = model->forward(tokens);
+    tokens.narrow(1, 7, 5).add_(1).remainder_(11);
+    const torch::Tensor after = model->forward(tokens);
+    EXPECT_TRUE(torch::equal(before.narrow(1, 0, 7), after.narrow(1, 0, 7)));
+    EXPECT_FALSE(torch::equal(before.select(1, 7), after.select(1, 7)));
+  });
+}
+
+TEST(LanguageModel, StreamsEndWhereTheModelDoes) {
+  for_each_model([](LanguageModel model) {
+    model->eval();
+    LanguageModelState state = model->start(1);
+    const torch::Tensor token = torch::zeros({1}, torch::kLong);
+    for (int i = 0; i < 12; ++i) model->step(token, state);
+    const int64_t bytes = state.bytes();
+    if (model->config.has_end()) {
+      EXPECT_THROW(model->step(token, state), c10::Error);
+      EXPECT_THROW(model->forward(torch::zeros({1, 13}, torch::kLong)),
+                   c10::Error);
+      return;
+    }
+    for (int i = 0; i < 100; ++i) model->step(token, state);
+    if (model->config.mixer == "attention") return;
+    EXPECT_EQ(state.bytes(), bytes);
+  });
+}
+
+TEST(LanguageModel, DropoutFollowsItsSeed) {
+  torch::manual_seed(1);
+  LanguageModel model(small("aft-local"));
+  const torch::Tensor tokens = torch::randint(11, {2, 12});
+  const torch::Tensor y = model->forward(tokens, 5);
+  EXPECT_TRUE(torch::equal(y, model->forward(tokens, 5)));
+  EXPECT_FALSE(torch::equal(y, model->forward(tokens, 6)));
+  model->eval();
+  EXPECT_TRUE(
+      torch::equal(model->forward(tokens, 5), model->forward(tokens, 6)));
+}
+
+TEST(LanguageModel, RecomputedBlocksGiveTheSameGradients) {
+  for_each_model([](LanguageModel model) {
+    stir(model);
+    const torch::Tensor tokens = torch::randint(11, {2, 12});
+    const auto gradients = [&](bool recompute) {
+      model->recompute(recompute);
+      model->zero_grad();
+      model->forward(tokens, 5).pow(2).sum().backward();
+      std::vector<torch::Tensor> out;
+      for (const auto& p : model->parameters())
+        out.push_back(p.grad().defined() ? p.grad().clone() : torch::Tensor());
+      return out;
+    };
+    const auto kept = gradients(false), again = gradients(true);
+    double scale = 0;
+    for (const torch::Tensor& g : kept) {
+      if (g.defined()) scale = std::max(scale, g.abs().max().item<double>());
+    }
+    for (size_t i = 0; i < kept.size(); ++i) {
+      ASSERT_EQ(kept[i].defined(), again[i].defined());
+      if (!kept[i].defined()) continue;
+      // A pass that records divides twice, one that does not once: rounding.
+      EXPECT_LE((kept[i] - again[i]).abs().max().item<double>(), 1e-6 * scale)
+          << i;
+    }
+  });
+}
+
+TEST(LanguageModel, FirstWeights) {
+  LanguageModelConfig c = small("aft-local");
+  c.width = 128, c.layers = 8;
+  torch::manual_seed(1);
+  LanguageModel model(c);
+  const auto std_of = [](const torch::Tensor& x) {
+    return x.std().item<double>();
+  };
+  EXPECT_NEAR(std_of(model->blocks[0]->fc1->weight), 0.02, 1e-3);
+  EXPECT_NEAR(std_of(model->blocks[0]->fc2->weight), 0.005, 3e-4);
+  EXPECT_NEAR(std_of(model->blocks[0]->mixer->last_weight()), 0.005, 3e-4);
+  EXPECT_EQ(model->blocks[3]->fc1->bias.abs().max().item<double>(), 0);
+}
+
+TEST(LanguageModel, WrongConfigurations) {
+  const auto message = [](LanguageModelConfig c) -> std::string {
+    try {
+      LanguageModel model(c);
+    } catch (const c10::Error& e) {
+      return e.what_without_backtrace();
+    }
+    return "";
+  };
+  LanguageModelConfig c = small("aft-lokal");
+  EXPECT_NE(message(c).find("aft-local"), std::string::npos);
+  EXPECT_NE(message(c).find("aft-lokal"), std::string::npos);
+  c = small("attention"), c.heads = 3;
+  EXPECT_NE(message(c).find("heads must divide dim = 16, got 3"),
+            std::string::npos);
+  c = small("aft-simple"), c.layers = 0;
+  EXPECT_NE(message(c).find("model.layers must be 1 or more, got 0"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace aft::models

@@ -1,0 +1,223 @@
+// The optimiser against a double loop, what decays, schedules, and runs that
+// are stopped, resumed and broken.
+#include "aft/train/trainer.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+
+#include "aft/io/safetensors.h"
+#include "aft/tasks/language.h"
+#include "aft/train/checkpoint.h"
+
+namespace aft::train {
+namespace {
+
+tasks::LanguageConfig small_config() {
+  tasks::LanguageConfig c;
+  c.model.mixer = "aft-local", c.model.layers = 2, c.model.width = 16;
+  c.model.length = 16, c.model.window = 4, c.model.rank = 3;
+  c.train.steps = 12, c.train.batch = 2, c.train.accumulate = 2;
+  c.train.warmup = 3, c.train.report = 2, c.train.validate = 5;
+  c.train.save = 4, c.train.ema = 0.9;
+  return c;
+}
+
+tasks::Text text() {
+  std::string bytes;
+  for (int i = 0; i < 4000; ++i) bytes += static_cast<char>('a' + i * i % 19);
+  return tasks::Text::from(bytes, "bytes");
+}
+
+std::string new_directory() {
+  std::string path = ::testing::TempDir() + "/trainer_test_XXXXXX";
+  EXPECT_NE(mkdtemp(path.data()), nullptr);
+  return path;
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in) << path;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Runs until `stop_after` steps of this call, or to the end.
+bool run(const tasks::LanguageConfig& c, const std::string& directory,
+         int stop_after = 1000) {
+  tasks::LanguageTask task(c, text());
+  Trainer trainer(task, c.train, directory);
+  if (trainer.has_checkpoint()) trainer.resume();
+  int steps = 0;
+  Hooks hooks;
+  hooks.stop = [&] { return ++steps >= stop_after; };
+  return trainer.run(hooks);
+}
+
+/// metrics.jsonl without what depends on the clock.
+std::string metrics(const std::string& directory) {
+  std::istringstream in(contents(directory + "/metrics.jsonl"));
+  std::string line, out;
+  while (std::getline(in, line)) {
+    auto j = models::Json::parse(line);
+    j.erase("tokens_per_second");
+    out += j.dump() + "\n";
+  }
+  return out;
+}
+
+TEST(Schedule, Shapes) {
+  const auto at = [](const char* kind, int64_t step) {
+    return learning_rate(kind, 2, 10, 0.5, 110, step);
+  };
+  for (const char* kind : {"rsqrt", "cosine", "constant"}) {
+    EXPECT_DOUBLE_EQ(at(kind, 1), 0.2);
+    EXPECT_DOUBLE_EQ(at(kind, 10), 2);
+  }
+  EXPECT_DOUBLE_EQ(at("rsqrt", 40), 1);
+  EXPECT_DOUBLE_EQ(at("cosine", 60), 1.25);
+  EXPECT_DOUBLE_EQ(at("cosine", 110), 0.5);
+  EXPECT_DOUBLE_EQ(at("constant", 99), 2);
+  EXPECT_THROW(at("cosin", 40), std::invalid_argument);
+}
+
+TEST(AdamW, OnlyLinearWeightsDecay) {
+  for (const std::string& mixer : nn::mixer_kinds()) {
+    tasks::LanguageConfig c = small_config();
+    c.model.mixer = mixer, c.model.heads = 4;
+    models::LanguageModel model(c.model);
+    AdamW optimizer(*model, {});
+    for (const auto& p : model->named_parameters()) {
+      const std::string& name = p.key();
+      const auto ends = [&](const std::string& tail) {
+        return name.size() >= tail.size() &&
+               name.compare(name.size() - tail.size(), tail.size(), tail) == 0;
+      };
+      const bool linear =
+          ends(".weight") && p.value().dim() == 2 && name != "embedding.weight";
+      EXPECT_EQ(optimizer.decays(name), linear) << mixer << " " << name;
+    }
+  }
+}
+
+TEST(AdamW, ClipsTheNormOfAll) {
+  torch::nn::Linear layer(3, 3), same(3, 3);
+  {
+    torch::NoGradGuard no_grad;
+    same->weight.copy_(layer->weight), same->bias.copy_(layer->bias);
+  }
+  AdamW a(*layer, {}), b(*same, {});
+  (layer->weight.sum() * 30 + layer->bias.sum() * 40).backward();
+  const double norm = std::sqrt(9 * 900.0 + 3 * 1600.0);
+  (same->weight.sum() * 30 / norm + same->bias.sum() * 40 / norm).backward();
+  EXPECT_NEAR(a.step(0.1, 1, 1), norm, 1e-3);
+  EXPECT_NEAR(b.step(0.1, 0, 1), 1, 1e-6);
+  EXPECT_TRUE(torch::allclose(layer->weight, same->weight, 1e-5, 1e-6));
+}
+
+TEST(AdamW, AnInfiniteGradientChangesNothing) {
+  torch::nn::Linear layer(2, 2);
+  AdamW optimizer(*layer, {});
+  const torch::Tensor before = layer->weight.detach().clone();
+  (layer->weight.sum() * std::numeric_limits<float>::infinity()).backward();
+  EXPECT_FALSE(std::isfinite(optimizer.step(0.1, 1, 1)));
+  EXPECT_TRUE(torch::equal(before, layer->weight));
+}
+
+TEST(Trainer, LearnsAndLeavesAModel) {
+  tasks::LanguageConfig c = small_config();
+  c.train.steps = 150, c.train.rate = 1e-2, c.train.ema = 0;
+  c.model.dropout = 0;
+  const std::string directory = new_directory();
+  ASSERT_TRUE(run(c, directory));
+  std::istringstream lines(contents(directory + "/metrics.jsonl"));
+  std::string line, last;
+  double first = 0;
+  while (std::getline(lines, line)) {
+    if (first == 0) first = models::Json::parse(line)["loss"].get<double>();
+    last = line;
+  }
+  EXPECT_GT(first, 4.5);
+  EXPECT_LT(models::Json::parse(last)["validation"].get<double>(), 3);
+  models::LanguageModel model(c.model);
+  load_tensors(directory + "/model.safetensors", tensors_of(*model));
+}
+
+TEST(Trainer, AStoppedRunEndsToTheBitAsOneThatWasNot) {
+  const tasks::LanguageConfig c = small_config();
+  const std::string whole = new_directory();
+  ASSERT_TRUE(run(c, whole));
+  for (int stop_after : {1, 3, 5}) {
+    SCOPED_TRACE(stop_after);
+    const std::string parts = new_directory();
+    int runs = 1;
+    while (!run(c, parts, stop_after)) ++runs;
+    EXPECT_GE(runs, 3);
+    for (const char* file :
+         {"/model.safetensors", "/state/checkpoint.safetensors"})
+      EXPECT_TRUE(contents(whole + file) == contents(parts + file)) << file;
+    EXPECT_EQ(metrics(whole), metrics(parts));
+  }
+}
+
+TEST(Trainer, WhatCameAfterTheCheckpointComesAgain) {
+  const tasks::LanguageConfig c = small_config();
+  const std::string whole = new_directory(), torn = new_directory();
+  ASSERT_TRUE(run(c, whole));
+  ASSERT_FALSE(run(c, torn, 7));
+  // As if it had been killed later, in the middle of a line.
+  std::ofstream(torn + "/metrics.jsonl", std::ios::app)
+      << "{\"step\":8,\"loss\":99}\n{\"step\":10,\"lo";
+  ASSERT_TRUE(run(c, torn));
+  EXPECT_EQ(metrics(whole), metrics(torn));
+}
+
+TEST(Trainer, ALossThatIsNotFiniteStopsAndKeepsTheCheckpoint) {
+  tasks::LanguageConfig c = small_config();
+  const std::string directory = new_directory();
+  ASSERT_FALSE(run(c, directory, 4));
+  const std::string before =
+      contents(directory + "/state/checkpoint.safetensors");
+  tasks::LanguageTask task(c, text());
+  Trainer trainer(task, c.train, directory);
+  trainer.resume();
+  {
+    torch::NoGradGuard no_grad;
+    task.model().parameters()[0].fill_(std::nanf(""));
+  }
+  try {
+    trainer.run({});
+    FAIL() << "no error";
+  } catch (const TrainError& e) {
+    const std::string message = e.what();
+    EXPECT_NE(message.find("step 5"), std::string::npos) << message;
+    EXPECT_NE(message.find(directory), std::string::npos) << message;
+  }
+  EXPECT_TRUE(contents(directory + "/state/checkpoint.safetensors") == before);
+}
+
+TEST(Trainer, ACheckpointThatDoesNotFitIsRefused) {
+  tasks::LanguageConfig c = small_config();
+  const std::string directory = new_directory();
+  ASSERT_FALSE(run(c, directory, 2));
+  c.model.width = 32;
+  try {
+    run(c, directory);
+    FAIL() << "no error";
+  } catch (const io::Error& e) {
+    const std::string message = e.what();
+    EXPECT_NE(message.find("must be F32"), std::string::npos) << message;
+    EXPECT_NE(message.find("checkpoint.safetensors"), std::string::npos);
+  }
+  c = small_config(), c.train.ema = 0;
+  EXPECT_THROW(run(c, directory), io::Error);
+  c = small_config(), c.train.batch = 0;
+  EXPECT_THROW(run(c, directory), TrainError);
+}
+
+}  // namespace
+}  // namespace aft::train
