@@ -4,8 +4,6 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <mutex>
-
 #include "aft/kernels/pointwise.h"
 #include "aft/ops/common.h"
 
