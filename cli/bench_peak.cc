@@ -57,22 +57,25 @@ double raise_of_peak(const Case& c, const std::string& side, Pass pass) {
 
 }  // namespace
 
-std::optional<double> peak_bytes(const Case& c, const std::string& side,
-                                 Pass pass) {
-  const std::string shape = nlohmann::json(c).dump();
-  const std::string threads = std::to_string(at::get_num_threads());
+namespace {
+
+/// What `aft <arguments>` prints, a number, in a process of its own.
+std::optional<double> number_of(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "aft");
+  arguments.push_back("--threads");
+  arguments.push_back(std::to_string(at::get_num_threads()));
+  std::vector<char*> raw;
+  for (std::string& a : arguments) raw.push_back(a.data());
+  raw.push_back(nullptr);
   int pipe_ends[2];
   if (pipe2(pipe_ends, O_CLOEXEC) != 0) return std::nullopt;
   // Between fork and exec only calls that are safe beside other threads.
-  const char* const arguments[] = {
-      "aft",           "peak-of",   shape.c_str(),   side.c_str(),
-      pass_name(pass), "--threads", threads.c_str(), nullptr};
   const pid_t child = fork();
   if (child == 0) {
     dup2(pipe_ends[1], STDOUT_FILENO);
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (nowhere >= 0) dup2(nowhere, STDERR_FILENO);
-    execv("/proc/self/exe", const_cast<char* const*>(arguments));
+    execv("/proc/self/exe", raw.data());
     _exit(127);
   }
   close(pipe_ends[1]);
@@ -92,23 +95,44 @@ std::optional<double> peak_bytes(const Case& c, const std::string& side,
   return bytes;
 }
 
+}  // namespace
+
+std::optional<double> peak_bytes(const Case& c, const std::string& side,
+                                 Pass pass) {
+  return number_of(
+      {"peak-of", "ops", nlohmann::json(c).dump(), side, pass_name(pass)});
+}
+
+std::optional<double> training_peak(const std::string& config) {
+  return number_of({"peak-of", "training", config});
+}
+
 void add_peak(CLI::App& app) {
   struct Options {
-    std::string shape, side, pass;
+    std::string what, side, pass;
     int threads = 0;
   };
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("peak-of")->group("");
-  command->add_option("case", o->shape)->required();
-  command->add_option("side", o->side)->required();
-  command->add_option("pass", o->pass)->required();
-  add_threads(*command, o->threads);
-  command->callback([o] {
+  CLI::App* ops = command->add_subcommand("ops");
+  ops->add_option("case", o->what)->required();
+  ops->add_option("side", o->side)->required();
+  ops->add_option("pass", o->pass)->required();
+  add_threads(*ops, o->threads);
+  ops->callback([o] {
     set_threads(o->threads);
     const Pass pass =
         o->pass == "forward" ? Pass::kForward : Pass::kForwardBackward;
-    const Case c = nlohmann::json::parse(o->shape).get<Case>();
+    const Case c = nlohmann::json::parse(o->what).get<Case>();
     printf("%.0f\n", raise_of_peak(c, o->side, pass));
+  });
+  CLI::App* training = command->add_subcommand("training");
+  training->add_option("config", o->what)->required();
+  add_threads(*training, o->threads);
+  training->callback([o] {
+    set_threads(o->threads);
+    train_two_steps(o->what);
+    printf("%.0f\n", status("VmHWM:"));
   });
 }
 

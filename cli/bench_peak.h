@@ -15,4 +15,11 @@ namespace aft::cli {
 std::optional<double> peak_bytes(const Case& c, const std::string& side,
                                  Pass pass);
 
+/// The peak of resident memory of a process that trains two steps of a
+/// configuration, config.json's text. Nothing where it cannot be measured.
+std::optional<double> training_peak(const std::string& config);
+
+/// The two steps themselves, here; in bench_train.cc.
+void train_two_steps(const std::string& config);
+
 }  // namespace aft::cli

@@ -72,6 +72,7 @@ int run(int argc, char** argv) {
   bench->require_subcommand(0, 1);
   bench->footer("Example:\n  aft bench ops --filter local");
   add_bench_ops(*bench);
+  add_bench_train(*bench);
   add_peak(app);
 
   try {

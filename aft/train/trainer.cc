@@ -182,7 +182,9 @@ void Trainer::validate(Report& report) {
   report.best = best_;
 }
 
-void Trainer::one_step(Report& report) {
+Report Trainer::advance() {
+  Report report;
+  report.steps = config_.steps;
   const int64_t examples = config_.batch * config_.accumulate;
   const uint64_t seed = nn::mix(static_cast<uint64_t>(config_.seed),
                                 static_cast<uint64_t>(step_));
@@ -220,9 +222,10 @@ void Trainer::one_step(Report& report) {
     for (const auto& p : task_.model().named_parameters())
       ema_[i++].lerp_(p.value().detach(), 1 - config_.ema);
   }
-  ++step_;
+  report.step = ++step_;
   loss_sum_ += loss, ++loss_count_;
   report.loss = loss_sum_ / static_cast<double>(loss_count_);
+  return report;
 }
 
 bool Trainer::run(const Hooks& hooks) {
@@ -231,10 +234,7 @@ bool Trainer::run(const Hooks& hooks) {
   const double tokens =
       static_cast<double>(config_.batch * config_.accumulate * task_.tokens());
   while (step_ < config_.steps) {
-    Report report;
-    report.steps = config_.steps;
-    one_step(report);
-    report.step = step_;
+    Report report = advance();
     const double time = now(), took = time - last_time;
     last_time = time;
     smooth = smooth == 0 ? took : 0.9 * smooth + 0.1 * took;

@@ -5,8 +5,8 @@
 // On disk, in the output directory:
 //   config.json               what is trained (written by the caller)
 //   model.safetensors         the best weights so far (EMA where it is on)
-//   state/checkpoint.safetensors   weights, moments, EMA and step, one file:
-//   the
+//   state/checkpoint.safetensors
+//                             weights, moments, EMA and step in one file: the
 //                             last checkpoint, replaced in one step
 //   metrics.jsonl             one line a report
 #pragma once
@@ -103,8 +103,11 @@ class Trainer {
   /// TrainError at a loss that is not finite: the last checkpoint is kept.
   bool run(const Hooks& hooks);
 
+  /// One step and nothing else, neither report nor checkpoint; throws as run()
+  /// does.
+  Report advance();
+
  private:
-  void one_step(Report& report);
   void save();
   void validate(Report& report);
   void write_metrics(const Report& report);

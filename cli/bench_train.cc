@@ -1,0 +1,301 @@
+// `aft bench train`: a training step against its own matrix products, and
+// against the Transformer of the same size; time and memory.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/nn/modules/linear.h>
+
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench_peak.h"
+#include "cli/bench_time.h"
+#include "cli/commands.h"
+#include "cli/language.h"
+#include "cli/table.h"
+
+namespace aft::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> presets, sets;
+  bool json = false, quick = false;
+  int64_t batch = 0;
+  int repeat = 0, threads = 0;
+};
+
+struct System {
+  std::string name;
+  tasks::LanguageConfig config;
+};
+
+/// Systems of one size: they take turns, and each is compared with the one
+/// whose mixer is attention.
+using Contest = std::vector<System>;
+
+System make_system(const std::string& preset, int64_t batch,
+                   std::vector<std::string> sets) {
+  sets.insert(sets.end(), {"data.path=", "data.mode=bytes",
+                           "train.accumulate=1", "train.recompute=false"});
+  if (batch > 0) sets.push_back("train.batch=" + std::to_string(batch));
+  return {preset, choose_config(preset, sets)};
+}
+
+/// The sizes of the paper's table, and T = 4096 with a quarter of the layers,
+/// as a Transformer of 24 would need more than 20 GB for one sequence.
+std::vector<Contest> contests(const Options& o) {
+  const auto contest = [&](const std::vector<std::string>& presets,
+                           int64_t batch, std::vector<std::string> sets) {
+    sets.insert(sets.end(), o.sets.begin(), o.sets.end());
+    Contest all;
+    for (const std::string& p : presets)
+      all.push_back(make_system(p, o.batch > 0 ? o.batch : batch, sets));
+    return all;
+  };
+  if (!o.presets.empty()) return {contest(o.presets, 0, {})};
+  const std::vector<std::string> narrow = {"enwik8-aft-local-24x256",
+                                           "enwik8-aft-simple-24x256",
+                                           "enwik8-transformer-24x256"};
+  if (o.quick) {
+    return {contest(narrow, 2,
+                    {"model.layers=2", "model.width=64", "model.length=128",
+                     "model.rank=16"})};
+  }
+  return {
+      contest(narrow, 4, {}),
+      contest({"enwik8-aft-local-12x512", "enwik8-transformer-12x512"}, 4, {}),
+      contest(narrow, 1, {"model.length=4096", "model.layers=6"})};
+}
+
+/// A model in training that takes one step at a time.
+class Run {
+ public:
+  explicit Run(const tasks::LanguageConfig& config)
+      : task_(config, tasks::Text::open("", "bytes")),
+        trainer_(task_, config.train, "") {
+    task_.model().train();
+  }
+  void step() { trainer_.advance(); }
+  torch::nn::Module& model() { return task_.model(); }
+
+ private:
+  tasks::LanguageTask task_;
+  train::Trainer trainer_;
+};
+
+/// The matrix products of a step and nothing else: for each linear layer the
+/// result, the gradient of its input and that of its weight, into memory that
+/// is there. Layers of one shape share that memory.
+class Products {
+ public:
+  Products(torch::nn::Module& model, int64_t tokens) {
+    for (const auto& m : model.modules()) {
+      const auto* linear = m->as<torch::nn::Linear>();
+      if (!linear) continue;
+      const int64_t in = linear->weight.size(1), out = linear->weight.size(0);
+      Product* same = nullptr;
+      for (Product& p : all_)
+        if (p.w.size(0) == out && p.w.size(1) == in) same = &p;
+      flops_ += 6 * static_cast<double>(tokens) * static_cast<double>(in) *
+                static_cast<double>(out);
+      if (same) {
+        ++same->count;
+        continue;
+      }
+      all_.push_back({at::randn({tokens, in}), at::randn({out, in}),
+                      at::randn({tokens, out}), at::empty({tokens, in}),
+                      at::empty({out, in}), 1});
+    }
+  }
+  void run() {
+    at::NoGradGuard no_grad;
+    for (Product& p : all_) {
+      for (int i = 0; i < p.count; ++i) {
+        at::mm_out(p.y, p.x, p.w.t());
+        at::mm_out(p.dx, p.y, p.w);
+        at::mm_out(p.dw, p.y.t(), p.x);
+      }
+    }
+  }
+  double flops() const { return flops_; }
+
+ private:
+  struct Product {
+    at::Tensor x, w, y, dx, dw;
+    int count;
+  };
+  std::vector<Product> all_;
+  double flops_ = 0;
+};
+
+struct Row {
+  std::string name, size;
+  double step_ms, gemm_ms, gflops;
+  double peak_gb;                 // 0: not known
+  double speedup = 0, share = 0;  // against attention; 0: there is none
+  std::string mixer;
+};
+
+std::vector<Row> measure(const Contest& contest, const Repeat& repeat,
+                         Progress& progress) {
+  std::vector<std::unique_ptr<Run>> runs;
+  std::vector<std::unique_ptr<Products>> products;
+  std::vector<std::function<void()>> functions;
+  std::vector<Row> rows;
+  std::string names;
+  for (const System& s : contest) {
+    const auto& m = s.config.model;
+    progress.next(s.name + ": memory");
+    const auto peak = training_peak(models::to_json(s.config).dump());
+    char size[64];
+    snprintf(size, sizeof(size), "%lldx%lld T=%lld B=%lld",
+             static_cast<long long>(m.layers), static_cast<long long>(m.width),
+             static_cast<long long>(m.length),
+             static_cast<long long>(s.config.train.batch));
+    rows.push_back(
+        {s.name, size, 0, 0, 0, peak ? *peak / 1e9 : 0, 0, 0, m.mixer});
+    runs.push_back(std::make_unique<Run>(s.config));
+    products.push_back(std::make_unique<Products>(
+        runs.back()->model(), s.config.train.batch * m.length));
+    functions.push_back([run = runs.back().get()] { run->step(); });
+    functions.push_back([p = products.back().get()] { p->run(); });
+    names += (names.empty() ? "" : ", ") + s.name;
+  }
+  progress.next(names + ": steps, in turns");
+  const std::vector<double> ms = interleave(functions, repeat);
+  const Row* rival = nullptr;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].step_ms = ms[2 * i], rows[i].gemm_ms = ms[2 * i + 1];
+    rows[i].gflops = products[i]->flops() / rows[i].gemm_ms / 1e6;
+    if (rows[i].mixer == "attention") rival = &rows[i];
+  }
+  for (Row& r : rows) {
+    if (!rival || &r == rival) continue;
+    r.speedup = rival->step_ms / r.step_ms;
+    if (rival->peak_gb > 0) r.share = r.peak_gb / rival->peak_gb;
+  }
+  return rows;
+}
+
+std::string verdict(double x, bool known, double target, bool at_most) {
+  if (!known) return "-";
+  if (target == 0) return number(x);
+  const bool met = at_most ? x <= target : x >= target;
+  return number(x) + (at_most ? " <= " : " >= ") + number(target) +
+         (met ? " met" : " MISSED");
+}
+
+void run(const Options& o) {
+  Repeat repeat;
+  repeat.fixed = o.repeat > 0 ? o.repeat : o.quick ? 2 : 5;
+  const std::vector<Contest> all = contests(o);
+  size_t total = all.size();
+  for (const Contest& c : all) total += c.size();
+  std::vector<Row> rows;
+  {
+    Progress progress(total);
+    for (const Contest& c : all) {
+      for (Row& r : measure(c, repeat, progress)) rows.push_back(std::move(r));
+    }
+  }
+  if (o.json) {
+    auto j = nlohmann::ordered_json::array();
+    for (const Row& r : rows) {
+      nlohmann::ordered_json row = {{"preset", r.name},
+                                    {"size", r.size},
+                                    {"threads", at::get_num_threads()},
+                                    {"step_ms", r.step_ms},
+                                    {"gemm_ms", r.gemm_ms},
+                                    {"gemm_gflops", r.gflops},
+                                    {"step_over_gemm", r.step_ms / r.gemm_ms},
+                                    {"peak_gb", r.peak_gb}};
+      if (r.speedup > 0) row["speedup"] = r.speedup;
+      if (r.share > 0) row["memory_share"] = r.share;
+      j.push_back(std::move(row));
+    }
+    std::cout << j.dump(2) << '\n';
+    return;
+  }
+  // Targets hold for the paper's sizes.
+  const bool targets = o.presets.empty() && !o.quick && o.sets.empty();
+  std::vector<std::vector<std::string>> cells;
+  for (const Row& r : rows) {
+    const bool local = targets && r.mixer == "aft-local",
+               simple = targets && r.mixer == "aft-simple";
+    cells.push_back(
+        {r.name, r.size, number(r.step_ms), number(r.gemm_ms),
+         verdict(r.step_ms / r.gemm_ms, true, local ? 1.35 : 0, true),
+         verdict(r.speedup, r.speedup > 0,
+                 local    ? 1.3
+                 : simple ? 1.5
+                          : 0,
+                 false),
+         r.peak_gb > 0 ? number(r.peak_gb) : "-",
+         verdict(r.share, r.share > 0, local ? 0.5 : 0, true)});
+  }
+  std::cout << table({"preset", "size", "step_ms", "gemm_ms", "step/gemm",
+                      "speedup", "peak_gb", "memory"},
+                     cells, 2)
+            << "\n"
+            << at::get_num_threads() << " threads, products at ";
+  for (size_t i = 0; i < rows.size(); ++i)
+    std::cout << (i > 0 ? ", " : "") << number(rows[i].gflops);
+  std::cout << " GFLOP/s; speedup and memory are against the Transformer of "
+               "the same size\n";
+}
+
+}  // namespace
+
+void add_bench_train(CLI::App& bench) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = bench.add_subcommand(
+      "train",
+      "A training step against its bare matrix products and the Transformer");
+  command->add_option("presets", o->presets,
+                      "Presets of one size; default: the paper's sizes on "
+                      "enwik8, and T = 4096");
+  command
+      ->add_option("--batch", o->batch,
+                   "Sequences of a step; default: 4 (T = 4096: 1), or the "
+                   "preset's")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))
+      ->type_name("N");
+  command->add_option("--repeat", o->repeat, "Repetitions; default: 5")
+      ->check(CLI::Range(1, 1000000).description(""))
+      ->type_name("N");
+  add_sets(*command, o->sets);
+  add_threads(*command, o->threads);
+  command->add_flag("--quick", o->quick,
+                    "A small model, 2 repetitions: does it all run?");
+  command->add_flag("--json", o->json, "One JSON array instead of a table");
+  command->footer(
+      "A step is what `aft train` does: batch, forward, backward, clipping, "
+      "AdamW; float, with dropout.\n"
+      "gemm_ms: the matrix products of its linear layers alone, forward and "
+      "backward, into memory that is there.\n"
+      "All systems of one size and their products take turns; medians. "
+      "peak_gb: the largest resident memory of a\n"
+      "process of its own that takes two steps. Nothing is read but the "
+      "built-in text, and nothing is written.\n"
+      "\n"
+      "Examples:\n"
+      "  aft bench train\n"
+      "  aft bench train text-aft-local-6x256 text-transformer-6x256 --json\n"
+      "  aft bench train enwik8-aft-local-24x256 --batch 2 --set "
+      "model.window=128");
+  command->callback([o] {
+    set_threads(o->threads);
+    run(*o);
+  });
+}
+
+void train_two_steps(const std::string& config) {
+  tasks::LanguageConfig c;
+  models::from_json(models::Json::parse(config), c);
+  Run run(c);
+  run.step();
+  run.step();
+}
+
+}  // namespace aft::cli
