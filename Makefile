@@ -8,7 +8,7 @@ help:
 	@echo 'make setup         install the packages that are missing (root or sudo; nothing to do where all are there)'
 	@echo 'make build         build everything in build/release'
 	@echo 'make test          build everything and run every test'
-	@echo 'make quickstart    build everything and run `aft demo`'
+	@echo 'make quickstart    build everything, train a small model on built-in text for a minute, and let it write'
 	@echo 'make bench         build everything and run `aft bench ops`'
 	@echo 'make kernels       build and test the torch-free rooms only, in build/kernels (seconds)'
 	@echo 'make asan          the same with sanitizers and assertions, in build/asan'
@@ -27,7 +27,7 @@ test: build
 	ctest --preset release -j $(JOBS)
 
 quickstart: build
-	build/release/aft demo
+	scripts/quickstart.sh build/release/aft
 
 bench: build
 	build/release/aft bench ops

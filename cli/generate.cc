@@ -14,6 +14,7 @@ namespace {
 struct Options {
   std::string model;
   std::vector<std::string> prompts;
+  std::string state, save_state;
   int64_t bytes = 500;
   tasks::Sampling sampling;
   int threads = 0;
@@ -27,27 +28,36 @@ void run(const Options& o) {
           ? tasks::Text::from("a", "bytes")
           : tasks::Text::open(config.data.path, config.data.mode);
   std::vector<std::string> prompts = o.prompts;
-  if (prompts.empty()) prompts.push_back("\n");
+  const bool going_on = !o.state.empty();
+  if ((going_on || !o.save_state.empty()) && prompts.size() > 1)
+    throw UsageError(
+        "generate: --state and --save-state take one prompt, got " +
+        std::to_string(prompts.size()));
+  if (prompts.empty()) prompts.push_back("");
   std::vector<std::vector<int64_t>> symbols;
   for (std::string& p : prompts) {
-    if (p.empty()) p = "\n";
+    if (p.empty() && !going_on) p = "\n";
     symbols.emplace_back();
     for (const char c : p) {
       const int s = text.symbol_of(static_cast<uint8_t>(c));
       if (s >= 0) symbols.back().push_back(s);
     }
-    if (symbols.back().empty()) symbols.back().push_back(0);
+    if (symbols.back().empty() && !going_on) symbols.back().push_back(0);
   }
   size_t longest = 0;
   for (const auto& s : symbols) longest = std::max(longest, s.size());
 
-  tasks::Generator generator(tasks::load_model(o.model, config), o.sampling,
-                             symbols);
+  const models::LanguageModel model = tasks::load_model(o.model, config);
+  tasks::Generator generator =
+      going_on ? tasks::Generator(model, o.sampling, o.state, symbols)
+               : tasks::Generator(model, o.sampling, symbols);
   std::vector<std::string> texts = prompts;
   const bool one = prompts.size() == 1;
   if (one && prompts[0] != "\n") std::cout << prompts[0] << std::flush;
   std::vector<int64_t> left(prompts.size(), o.bytes);
-  for (int64_t t = 1; t < static_cast<int64_t>(longest) + o.bytes; ++t) {
+  // A new stream was fed the first symbol of its prompt when it was made.
+  for (int64_t t = going_on ? 0 : 1;
+       t < static_cast<int64_t>(longest) + o.bytes; ++t) {
     const std::vector<int64_t> drawn = generator.next();
     for (size_t i = 0; i < drawn.size(); ++i) {
       if (drawn[i] < 0 || left[i]-- <= 0) continue;
@@ -57,6 +67,7 @@ void run(const Options& o) {
     }
     if (!std::cout) return;  // whoever read has gone; main.cc says so
   }
+  if (!o.save_state.empty()) generator.save(o.save_state);
   if (one) {
     std::cout << '\n';
     return;
@@ -100,17 +111,28 @@ void add_generate(CLI::App& app) {
       ->add_option("--seed", o->sampling.seed,
                    "The same seed writes the same text; default: 1")
       ->type_name("N");
+  command
+      ->add_option("--save-state", o->save_state,
+                   "At the end, write what it takes to go on to FILE")
+      ->type_name("FILE");
+  command
+      ->add_option("--state", o->state,
+                   "Go on from FILE as if it had never stopped; --prompt is "
+                   "read first")
+      ->type_name("FILE");
   add_threads(*command, o->threads);
   command->footer(
       "Models with positions (aft-full, aft-local, or position embeddings) "
-      "that "
-      "reach their length go on from its last half.\n"
+      "that reach their length go on from its\n"
+      "last half.\n"
       "\n"
       "Examples:\n"
       "  aft generate runs/text-aft-local-4x128\n"
       "  aft generate book --prompt 'Once upon' --temperature 0.8 --bytes "
       "2000\n"
-      "  aft generate book --prompt 'A' --prompt 'The second' --top-k 40");
+      "  aft generate book --prompt 'A' --prompt 'The second' --top-k 40\n"
+      "  aft generate book --prompt 'Chapter 1' --save-state one.state\n"
+      "  aft generate book --state one.state --bytes 2000");
   command->callback([o] {
     set_threads(o->threads);
     run(*o);

@@ -64,15 +64,21 @@ int run(int argc, char** argv) {
       "\n"
       "Exit codes: 0 done, 1 failed, 2 wrong usage.");
   add_train(app);
+  add_data(app);
   add_eval(app);
   add_generate(app);
   add_info(app);
   add_demo(app);
   CLI::App* bench = app.add_subcommand("bench", "Measure speed and memory");
   bench->require_subcommand(0, 1);
-  bench->footer("Example:\n  aft bench ops --filter local");
+  bench->footer(
+      "Examples:\n"
+      "  aft bench ops --filter local\n"
+      "  aft bench train\n"
+      "  aft bench generate");
   add_bench_ops(*bench);
   add_bench_train(*bench);
+  add_bench_generate(*bench);
   add_peak(app);
 
   try {

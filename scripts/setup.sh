@@ -9,6 +9,7 @@ packages=(
   libhwy-dev                                  # SIMD
   libcli11-dev nlohmann-json3-dev             # command line, JSON
   libgtest-dev                                # tests
+  curl unzip                                  # aft data --download
   clang-format clang-tidy                     # make format, make lint
 )
 

@@ -85,11 +85,21 @@ class Generator {
   /// others do, but for rounding.
   Generator(models::LanguageModel model, const Sampling& sampling,
             std::vector<std::vector<int64_t>> prompts);
+  /// Goes on where the generator that wrote `path` stood: the streams, what
+  /// they are about to draw and their random numbers are its own; of `sampling`
+  /// the seed has no effect. Prompts, one a stream, may be empty, and are fed
+  /// first. Throws io::Error for a file that does not fit the model.
+  Generator(models::LanguageModel model, const Sampling& sampling,
+            const std::string& path, std::vector<std::vector<int64_t>> prompts);
+  /// Writes all that it takes to go on, as safetensors. Throws io::Error.
+  void save(const std::string& path) const;
+
   /// One position: what each stream drew, -1 where it was still fed.
   std::vector<int64_t> next();
   const models::LanguageModelState& state() const { return state_; }
 
  private:
+  void check_prompts(bool may_be_empty) const;
   torch::Tensor feed(const std::vector<int64_t>& symbols);
 
   models::LanguageModel model_;

@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "aft/nn/block.h"
+#include "aft/tasks/fetch.h"
 
 namespace aft::tasks {
 namespace {
@@ -26,8 +27,14 @@ struct Mapping {
 
 std::shared_ptr<Mapping> map_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0)
-    throw DataError(path + ": cannot be opened: " + std::strerror(errno));
+  if (fd < 0) {
+    const int why = errno;
+    const Dataset* known = find_dataset(path.substr(path.rfind('/') + 1));
+    throw DataError(path + ": cannot be opened: " + std::strerror(why) +
+                    (known && why == ENOENT
+                         ? "; `aft data " + known->name + " --download` gets it"
+                         : ""));
+  }
   struct stat info;
   auto map = std::make_shared<Mapping>();
   std::string problem;

@@ -47,7 +47,9 @@ class Cli(unittest.TestCase):
     # ---- help, version, wrong calls -----------------------------------------
 
     def test_help_shows_examples(self):
-        for command in ([], ["demo"], ["bench"], ["bench", "ops"]):
+        for command in ([], ["demo"], ["train"], ["data"], ["eval"], ["generate"],
+                        ["info"], ["presets"], ["bench"], ["bench", "ops"],
+                        ["bench", "train"], ["bench", "generate"]):
             with self.subTest(command=command):
                 out, err = self.aft(*command, "--help")
                 self.assertIn("Example", out)

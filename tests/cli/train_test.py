@@ -4,6 +4,7 @@ with Ctrl-C, called wrongly. Argument: the program."""
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -114,6 +115,101 @@ class TestTrain(unittest.TestCase):
         )  # fmt: skip
         self.assertIn("==== 2\na du", two.stdout)
 
+    def test_generation_goes_on_from_a_file(self):
+        out, state = self.work / "run", self.work / "state"
+        self.succeed("train", PRESET, "--out", out, *SMALL, "--set", "train.steps=1")
+        options = {"errors": "replace"}
+        whole = self.succeed("generate", out, "--prompt", "a", "--bytes", 90, **options)
+        first = self.succeed(
+            "generate", out, "--prompt", "a", "--bytes", 40,
+            "--save-state", state, **options,
+        )  # fmt: skip
+        rest = self.succeed(
+            "generate", out, "--state", state, "--bytes", 50, **options
+        )
+        self.assertEqual(whole.stdout, first.stdout[:-1] + rest.stdout)
+        self.fails(2, ["one prompt"], "generate", out, "--state", state,
+                   "--prompt", "a", "--prompt", "b")  # fmt: skip
+        state.write_bytes(state.read_bytes()[:-5])
+        self.fails(1, [str(state)], "generate", out, "--state", state)
+        self.fails(1, ["/nowhere"], "generate", out, "--state", "/nowhere")
+        self.fails(1, ["/nowhere"], "generate", out, "--bytes", 1,
+                   "--save-state", "/nowhere/at/all")  # fmt: skip
+
+    def test_full_disk_keeps_the_checkpoint(self):
+        out = self.work / "run"
+        self.succeed("train", PRESET, "--out", out, *SMALL, "--set", "train.steps=6")
+        checkpoint = out / "state/checkpoint.safetensors"
+        before = checkpoint.read_bytes()
+        # No file may grow beyond 16 KB: what a full disk does to large ones.
+        done = aft(
+            "train", "--resume", out, "--steps", 12, restore_signals=False,
+            preexec_fn=lambda: resource.setrlimit(
+                resource.RLIMIT_FSIZE, (16384, 16384)
+            ),
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(str(checkpoint), done.stderr)
+        self.assertEqual(before, checkpoint.read_bytes())
+        self.assertEqual(["checkpoint.safetensors"], os.listdir(out / "state"))
+        self.succeed("train", "--resume", out, "--steps", 12)
+        self.assertNotEqual(before, checkpoint.read_bytes())
+
+    def test_data(self):
+        text = self.work / "text"
+        text.write_bytes(b"aab\nbaa\nab\ncaaaaaab\n" * 100)
+        described = json.loads(
+            self.succeed("data", text, "--mode", "txl", "--json").stdout
+        )
+        self.assertEqual(3, described["vocabulary"])
+        self.assertEqual(1600, described["symbols"])
+        self.assertIn("enwik8", self.succeed("data").stdout)
+        self.assertIn("vocabulary 256", self.succeed("data", "built-in").stdout)
+        self.fails(1, ["/nowhere/text"], "data", "/nowhere/text")
+        self.fails(1, ["bytes, txl or eos", "'words'"],
+                   "data", text, "--mode", "words")  # fmt: skip
+        self.fails(2, ["enwik8"], "data", text, "--download")
+        self.fails(2, ["nothing"], "data", "--download")
+        here = self.work / "here"
+        here.mkdir()
+        self.fails(1, ["is not here", "--download"], "data", "enwik8", "--out", here)
+        # What comes is not what was asked for: nothing is left.
+        name = "tinyshakespeare.txt"
+        self.fails(1, ["expected 1115394 bytes, got 2000"], "data", name,
+                   "--download", "--out", here,
+                   "--from", text.as_uri())  # fmt: skip
+        self.assertEqual([], os.listdir(here))
+        self.fails(1, ["curl failed"], "data", name, "--download",
+                   "--out", here, "--from", "file:///nowhere/text")  # fmt: skip
+        self.fails(1, ["network"], "data", name, "--download", "--out", here,
+                   "--from", "http://localhost:1/x")  # fmt: skip
+        (here / name).write_bytes(b"x" * 1115394)
+        self.fails(1, ["expected SHA-256"], "data", name, "--out", here)
+        self.fails(1, ["expected SHA-256"], "data", name, "--download",
+                   "--out", here)  # fmt: skip
+        real = Path(os.environ.get("AFT_DATA", "/nowhere")) / name
+        if real.exists():
+            (here / name).unlink()
+            done = self.succeed("data", name, "--download", "--out", here,
+                                "--from", real.as_uri())  # fmt: skip
+            self.assertIn("SHA-256", done.stdout)
+
+    def test_benches_run(self):
+        rows = json.loads(self.succeed("bench", "train", "--quick", "--json").stdout)
+        self.assertEqual(3, len(rows))
+        for row in rows:
+            for key in ("step_ms", "gemm_ms", "step_over_gemm", "peak_gb"):
+                self.assertGreater(row[key], 0, row)
+        self.assertIn("speedup", rows[0])
+        rows = json.loads(self.succeed("bench", "generate", "--quick", "--json").stdout)
+        states = {}
+        for row in rows:
+            self.assertGreater(row["us_per_byte"], 0, row)
+            states.setdefault(row["preset"], []).append(row["state_bytes"])
+        for preset, sizes in states.items():
+            grows = "transformer" in preset
+            self.assertEqual(grows, sizes[0] < sizes[-1], preset)
+
     def test_info_and_presets(self):
         info = json.loads(
             self.succeed("info", "enwik8-aft-local-24x256", "--json").stdout
@@ -140,6 +236,9 @@ class TestTrain(unittest.TestCase):
         self.fails(1, ["no preset", PRESET], "train", PRESET + "x")
         self.fails(1, ["/nowhere/text", "cannot be opened"],
                    "train", PRESET, "--data", "/nowhere/text")  # fmt: skip
+        self.fails(1, ["enwik8", "aft data enwik8 --download"],
+                   "train", "enwik8-aft-local-24x256",
+                   "--data", "/nowhere/enwik8")  # fmt: skip
         self.fails(2, ["a preset or --resume"], "train")
         self.fails(1, ["config.json"], "train", "--resume", self.work)
         self.fails(1, ["checkpoint.safetensors", "must be"],

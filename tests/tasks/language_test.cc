@@ -5,9 +5,14 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
+#include "aft/io/safetensors.h"
+#include "aft/tasks/fetch.h"
 #include "aft/tasks/presets.h"
+#include "aft/train/checkpoint.h"
 
 namespace aft::tasks {
 namespace {
@@ -171,6 +176,64 @@ TEST(Generator, StreamsAreForwardPasses) {
       EXPECT_EQ(got[1], greedy(model, prompts[1], 30));
     }
   }
+}
+
+TEST(Generator, GoesOnFromAFile) {
+  const std::string path = ::testing::TempDir() + "/generator.safetensors";
+  for (const std::string& mixer : nn::mixer_kinds()) {
+    SCOPED_TRACE(mixer);
+    torch::manual_seed(3);
+    models::LanguageModel model(small(mixer));
+    Generator whole(model, {}, {{1, 2}, {3, 4}});
+    for (int t = 0; t < 11; ++t) whole.next();  // past the length, 8
+    whole.save(path);
+    Generator again(model, {}, path, {{}, {}});
+    for (int t = 0; t < 20; ++t) ASSERT_EQ(whole.next(), again.next()) << t;
+    // More to read before it goes on.
+    Generator fed(model, {}, path, {{5}, {6, 7}});
+    EXPECT_EQ(fed.next(), (std::vector<int64_t>{-1, -1}));
+    // Another model, another number of streams.
+    models::LanguageModelConfig wide = small(mixer);
+    wide.width = 32;
+    EXPECT_THROW(Generator(models::LanguageModel(wide), {}, path, {{}, {}}),
+                 io::Error);
+    EXPECT_THROW(Generator(model, {}, path, {{}}), io::Error);
+    EXPECT_THROW(Generator(model, {}, path, {{}, {256}}), c10::Error);
+  }
+  train::save_tensors(path, {{"seen", torch::zeros({1, 1}, torch::kLong)}});
+  models::LanguageModel model(small("aft-simple"));
+  EXPECT_THROW(Generator(model, {}, path, {{}}), io::Error);
+}
+
+TEST(Fetch, ChecksWhatComes) {
+  const std::string directory = ::testing::TempDir() + "/fetch_test",
+                    source = directory + "/source", name = "abc";
+  std::filesystem::remove_all(directory);
+  std::filesystem::create_directory(directory);
+  std::ofstream(source) << "abc";
+  // SHA-256 of "abc" is the standard's own example.
+  Dataset set{name, "", "file://" + source, 3,
+              "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015a"
+              "d"};
+  EXPECT_EQ(fetch(set, directory, true), directory + "/abc");
+  check_file(set, directory + "/abc");
+  set.address = "file:///nowhere";  // it is there already
+  EXPECT_EQ(fetch(set, directory, true), directory + "/abc");
+  std::ofstream(directory + "/abc") << "abd";
+  EXPECT_THROW(fetch(set, directory, true), DataError);
+  std::filesystem::remove(directory + "/abc");
+  EXPECT_THROW(fetch(set, directory, true), DataError);
+  set.address = "file://" + source, set.sha256[0] = 'c';
+  EXPECT_THROW(fetch(set, directory, true), DataError);
+  set.size = 4;
+  EXPECT_THROW(fetch(set, directory, true), DataError);
+  EXPECT_THROW(fetch(set, "/nowhere", true), DataError);
+  size_t left = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
+    left += entry.path().filename() != "source";
+  EXPECT_EQ(left, 0u);
+  EXPECT_NE(find_dataset("enwik8"), nullptr);
+  EXPECT_EQ(find_dataset("enwik9"), nullptr);
 }
 
 TEST(Presets, AllOfThemFit) {

@@ -1,0 +1,169 @@
+#include "aft/tasks/fetch.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "aft/tasks/text.h"
+
+extern char** environ;
+
+namespace aft::tasks {
+namespace {
+
+/// Runs a program with its output going to a file (or, "", to the caller of
+/// this function as `*output`). Returns its exit code; 127: not there.
+int run(std::vector<std::string> arguments, const std::string& to,
+        std::string* output = nullptr) {
+  std::vector<char*> raw;
+  for (std::string& a : arguments) raw.push_back(a.data());
+  raw.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  int ends[2] = {-1, -1};
+  if (!to.empty()) {
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, to.c_str(),
+                                     O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  } else if (output && pipe2(ends, O_CLOEXEC) == 0) {
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  }
+  pid_t child = 0;
+  const int failed =
+      posix_spawnp(&child, raw[0], &actions, nullptr, raw.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (ends[1] >= 0) close(ends[1]);
+  if (ends[0] >= 0) {
+    char buffer[256];
+    ssize_t n = 0;
+    while (failed == 0 && (n = read(ends[0], buffer, sizeof(buffer))) > 0)
+      output->append(buffer, static_cast<size_t>(n));
+    close(ends[0]);
+  }
+  if (failed != 0) return 127;
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) return 126;
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/// curl's exit codes that people meet, in words.
+std::string why_curl(int code) {
+  switch (code) {
+    case 127:
+      return "the program curl is not there; install it, or get the file by "
+             "hand";
+    case 5:
+    case 6:
+    case 7:
+    case 28:
+      return "the host cannot be reached; is there a network? The file can be "
+             "copied here by hand";
+    case 22:
+      return "the server does not have it (any more)";
+    case 23:
+      return "the file cannot be written; is the disk full?";
+    case 130:
+      return "interrupted";
+    default:
+      return "curl failed with exit code " + std::to_string(code);
+  }
+}
+
+struct Remover {
+  std::string path;
+  ~Remover() { unlink(path.c_str()); }
+};
+
+}  // namespace
+
+const std::vector<Dataset>& datasets() {
+  static const std::vector<Dataset> all = {
+      {"enwik8",
+       "the first 100,000,000 bytes of English Wikipedia of 2006, with markup",
+       "http://mattmahoney.net/dc/enwik8.zip", 100000000,
+       "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"},
+      {"tinyshakespeare.txt", "1 MB of Shakespeare, for quick experiments",
+       "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"
+       "tinyshakespeare/input.txt",
+       1115394,
+       "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"},
+  };
+  return all;
+}
+
+const Dataset* find_dataset(const std::string& name) {
+  for (const Dataset& set : datasets())
+    if (set.name == name) return &set;
+  return nullptr;
+}
+
+void check_file(const Dataset& set, const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0)
+    throw DataError(path + ": cannot be read: " + std::strerror(errno));
+  if (info.st_size != set.size) {
+    throw DataError(path + ": is not " + set.name + ": expected " +
+                    std::to_string(set.size) + " bytes, got " +
+                    std::to_string(info.st_size));
+  }
+  std::string answer;
+  const int code = run({"sha256sum", path}, "", &answer);
+  if (code != 0)
+    throw DataError(path + ": sha256sum failed with exit code " +
+                    std::to_string(code));
+  // A file name with a backslash makes the line begin with one.
+  const std::string sum = answer.substr(answer.find_first_not_of('\\'), 64);
+  if (sum != set.sha256) {
+    throw DataError(path + ": is not " + set.name + ": expected SHA-256 " +
+                    set.sha256 + ", got " + sum);
+  }
+}
+
+std::string fetch(const Dataset& set, const std::string& directory,
+                  bool quiet) {
+  const std::string path = directory + "/" + set.name;
+  if (access(path.c_str(), F_OK) == 0) {
+    check_file(set, path);
+    return path;
+  }
+  const bool zipped =
+      set.address.size() > 4 &&
+      set.address.compare(set.address.size() - 4, 4, ".zip") == 0;
+  const Remover whole{path + ".part"}, archive{path + ".part.zip"};
+  const std::string& got = zipped ? archive.path : whole.path;
+  std::vector<std::string> curl = {"curl", "--fail", "--location", "--output",
+                                   got};
+  if (quiet) {
+    curl.push_back("--silent");
+  } else {
+    curl.push_back("--progress-bar");
+  }
+  curl.push_back("--connect-timeout");
+  curl.push_back("20");
+  curl.push_back("--");
+  curl.push_back(set.address);
+  const int code = run(curl, "");
+  if (code != 0)
+    throw DataError(set.name + ": " + set.address + ": " + why_curl(code));
+  if (zipped) {
+    const int unzip = run({"unzip", "-p", got, set.name}, whole.path);
+    if (unzip == 127)
+      throw DataError(set.name + ": the program unzip is not there");
+    if (unzip != 0)
+      throw DataError(set.name + ": " + set.address +
+                      ": unzip failed with exit code " + std::to_string(unzip));
+  }
+  check_file(set, whole.path);
+  if (rename(whole.path.c_str(), path.c_str()) != 0)
+    throw DataError(path + ": cannot be written: " + std::strerror(errno));
+  return path;
+}
+
+}  // namespace aft::tasks

@@ -1,0 +1,164 @@
+// `aft data`: what a text is before one trains on it; public ones from their
+// home.
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <iostream>
+#include <memory>
+
+#include "aft/tasks/fetch.h"
+#include "cli/commands.h"
+#include "cli/language.h"
+#include "cli/table.h"
+
+namespace aft::cli {
+namespace {
+
+struct Options {
+  std::string what, mode = "bytes", out = ".", from;
+  bool download = false, json = false;
+};
+
+void list(bool json) {
+  models::Json all = models::Json::array();
+  std::vector<std::vector<std::string>> rows;
+  for (const tasks::Dataset& set : tasks::datasets()) {
+    all.push_back({{"name", set.name},
+                   {"about", set.about},
+                   {"bytes", set.size},
+                   {"sha256", set.sha256},
+                   {"address", set.address}});
+    rows.push_back(
+        {set.name, count(static_cast<double>(set.size)) + "B", set.about});
+  }
+  if (json) {
+    std::cout << all.dump(2) << '\n';
+    return;
+  }
+  std::cout << table({"data set", "size", "what"}, rows, 3)
+            << "\n`aft data NAME --download` gets one; `aft data FILE` "
+               "describes any file; `aft data built-in` the built-in text\n";
+}
+
+/// Bits a symbol that a model without any context would need.
+double entropy(tasks::Bytes part) {
+  std::array<int64_t, 256> counts{};
+  for (int64_t i = 0; i < part.size; ++i) ++counts[part.data[i]];
+  double bits = 0;
+  for (const int64_t n : counts) {
+    if (n == 0) continue;
+    const double p = static_cast<double>(n) / static_cast<double>(part.size);
+    bits -= p * std::log2(p);
+  }
+  return bits;
+}
+
+/// Control characters and the like as dots.
+std::string preview(const tasks::Text& text) {
+  std::string out;
+  const tasks::Bytes part = text.train();
+  for (int64_t i = 0; i < part.size && i < 60; ++i) {
+    const int byte = text.byte_of(part.data[i]);
+    out += byte >= 32 && byte < 127 ? static_cast<char>(byte) : '.';
+  }
+  return out;
+}
+
+void describe(const std::string& name, const std::string& path,
+              const Options& o, const tasks::Dataset* known) {
+  const tasks::Text text = tasks::Text::open(path, o.mode);
+  int64_t all = 0;
+  models::Json j{
+      {"name", name}, {"mode", o.mode}, {"vocabulary", text.vocabulary()}};
+  std::vector<std::vector<std::string>> rows;
+  for (const char* split : {"train", "valid", "test"}) {
+    const tasks::Bytes part = text.split(split);
+    all += part.size;
+    const double bits = part.size > 0 ? entropy(part) : 0;
+    j["splits"][split] = {{"symbols", part.size}, {"entropy_bits", bits}};
+    rows.push_back({split, std::to_string(part.size), number(bits)});
+  }
+  j["symbols"] = all;
+  j["checked"] = known != nullptr;
+  if (o.json) {
+    std::cout << j.dump(2) << '\n';
+    return;
+  }
+  std::cout << name << ": " << all << " symbols (" << o.mode << "), vocabulary "
+            << text.vocabulary()
+            << (known ? "; size and SHA-256 are those of " + known->name : "")
+            << "\n"
+            << preview(text) << "\n\n"
+            << table({"split", "symbols", "entropy_bits"}, rows, 1)
+            << "\nentropy_bits: what a model without any context would reach\n";
+}
+
+void run(const Options& o) {
+  if (o.what.empty()) {
+    if (o.download)
+      throw UsageError("data: expected what to download, got nothing");
+    return list(o.json);
+  }
+  if (o.what == "built-in") return describe("built-in", "", o, nullptr);
+  const tasks::Dataset* known = tasks::find_dataset(o.what);
+  if (o.download) {
+    if (!known) {
+      std::string names;
+      for (const auto& set : tasks::datasets())
+        names += (names.empty() ? "" : ", ") + set.name;
+      throw UsageError("data: --download knows " + names + ", got '" + o.what +
+                       "'");
+    }
+    tasks::Dataset set = *known;
+    if (!o.from.empty()) set.address = o.from;
+    const std::string path = tasks::fetch(set, o.out, !isatty(STDERR_FILENO));
+    return describe(path, path, o, known);
+  }
+  const std::string path =
+      known && o.out != "." ? o.out + "/" + o.what : o.what;
+  if (known && access(path.c_str(), F_OK) != 0) {
+    throw tasks::DataError(path + ": is not here; `aft data " + known->name +
+                           " --download` gets it from " + known->address);
+  }
+  if (known) tasks::check_file(*known, path);
+  describe(path, path, o, known);
+}
+
+}  // namespace
+
+void add_data(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "data", "Check and describe a text; download a public one");
+  command->add_option("what", o->what,
+                      "A file, a known data set, or built-in; default: list "
+                      "the known ones");
+  command->add_flag("--download", o->download,
+                    "Get a known data set with curl, and check it");
+  command
+      ->add_option("--out", o->out,
+                   "Directory of known data sets; default: here")
+      ->type_name("DIR");
+  command
+      ->add_option("--from", o->from,
+                   "Download from this address instead, for example a mirror")
+      ->needs("--download")
+      ->type_name("URL");
+  command->add_option("--mode", o->mode, "bytes (default), txl or eos")
+      ->type_name("NAME");
+  command->add_flag("--json", o->json, "JSON instead of a table");
+  command->footer(
+      "Modes: bytes, every byte is itself; txl, newlines dropped and symbols "
+      "numbered by frequency, as Transformer-XL\n"
+      "prepares enwik8; eos, the same with newlines. Parts: 90, 5 and 5 of "
+      "100.\n"
+      "\n"
+      "Examples:\n"
+      "  aft data\n"
+      "  aft data enwik8 --download\n"
+      "  aft data book.txt --mode txl");
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace aft::cli
