@@ -124,7 +124,7 @@ torch::Tensor LanguageModelImpl::step(const torch::Tensor& tokens,
   for (size_t i = 0; i < blocks.size(); ++i)
     x = blocks[i]->step(x, state.layers[i]);
   ++state.position;
-  return head(norm(x));
+  return ops::affine(norm(x), head->weight);
 }
 
 }  // namespace aft::models

@@ -9,6 +9,7 @@
 
 #include "aft/ops/common.h"
 #include "aft/ops/ops.h"
+#include "aft/ops/pointwise.h"
 
 namespace aft::nn {
 namespace {
@@ -99,7 +100,7 @@ void AFTLayer::check_input(const torch::Tensor& x, int64_t max_len) const {
 }
 
 torch::Tensor AFTLayer::finish(const torch::Tensor& y) {
-  return out ? out(y) : y;
+  return out ? ops::affine(y, out->weight, out->bias) : y;
 }
 
 ops::Stream AFTLayer::start_stream(int64_t B, int64_t window) const {
@@ -117,12 +118,15 @@ torch::Tensor AFTLayer::stream_step(const torch::Tensor& x, ops::Stream& stream,
   TORCH_CHECK(x.dim() == 2 && x.size(1) == layer_.dim, layer_.name,
               ": step takes x [B, dim] = [B, ", layer_.dim, "], got ",
               ops::shape_of(x));
-  torch::Tensor k = key(x), q = query ? query(x) : torch::Tensor();
+  const auto project = [&](const torch::nn::Linear& l) {
+    return ops::affine(x, l->weight, l->bias);
+  };
+  torch::Tensor k = project(key), q = query ? project(query) : torch::Tensor();
   if (layer_.heads != layer_.dim)
     k = k.repeat_interleave(layer_.dim / layer_.heads, 1);
   const bool fused = layer_.gate == "sigmoid";
-  torch::Tensor y = ops::step(stream, fused ? q : torch::Tensor(), k, value(x),
-                              w, window_only)
+  torch::Tensor y = ops::step(stream, fused ? q : torch::Tensor(), k,
+                              project(value), w, window_only)
                         .to(x.scalar_type());
   if (!fused) y = ops::apply_gate(layer_.gate, q, y);
   return finish(y);

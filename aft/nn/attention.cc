@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "aft/ops/common.h"
+#include "aft/ops/pointwise.h"
 
 namespace aft::nn {
 
@@ -82,7 +83,8 @@ torch::Tensor AttentionImpl::step(const torch::Tensor& x, ops::Stream& stream) {
               "], got ", ops::shape_of(x));
   const int64_t B = x.size(0), t = stream.position, D = options.dim(),
                 H = options.heads();
-  const torch::Tensor now = qkv(x).view({B, 3, D});
+  const torch::Tensor now =
+      ops::affine(x, qkv->weight, qkv->bias).view({B, 3, D});
   if (t == stream.ring_k.size(1)) {  // twice the room, so that a step is O(t)
     const int64_t room = std::max<int64_t>(2 * t, 64);
     const auto grow = [&](const torch::Tensor& old) {
@@ -102,7 +104,8 @@ torch::Tensor AttentionImpl::step(const torch::Tensor& x, ops::Stream& stream) {
                           std::sqrt(static_cast<double>(D / H));
   const torch::Tensor weights =
       at::matmul(q, heads(stream.ring_k).transpose(-2, -1)).softmax(-1);
-  return out(at::matmul(weights, heads(stream.ring_v)).reshape({B, D}));
+  return ops::affine(at::matmul(weights, heads(stream.ring_v)).reshape({B, D}),
+                     out->weight, out->bias);
 }
 
 }  // namespace aft::nn

@@ -20,55 +20,70 @@ bool has_kernels(const at::Tensor& x) {
          (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
 }
 
-struct BiasGelu : torch::autograd::Function<BiasGelu> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            const at::Tensor& bias) {
-    ctx->save_for_backward({x, bias});
-    at::Tensor y = at::empty_like(x);
-    const int64_t n = bias.size(0), rows = x.numel() / std::max<int64_t>(n, 1);
-    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "aft::bias_gelu", [&] {
-      const scalar_t *from = x.data_ptr<scalar_t>(),
-                     *b = bias.data_ptr<scalar_t>();
-      scalar_t* to = y.data_ptr<scalar_t>();
-      at::parallel_for(
-          0, rows, kGrain / n + 1, [&](int64_t begin, int64_t end) {
-            kernels::pointwise_kernels<scalar_t>().gelu(
-                end - begin, n, from + begin * n, b, to + begin * n);
-          });
+/// gelu(h + bias) for rows h [rows, n].
+at::Tensor gelu(const at::Tensor& h, const at::Tensor& bias) {
+  at::Tensor y = at::empty_like(h);
+  const int64_t n = bias.size(0), rows = h.size(0);
+  AT_DISPATCH_FLOATING_TYPES(h.scalar_type(), "aft::mlp", [&] {
+    const scalar_t *from = h.data_ptr<scalar_t>(),
+                   *b = bias.data_ptr<scalar_t>();
+    scalar_t* to = y.data_ptr<scalar_t>();
+    at::parallel_for(0, rows, kGrain / n + 1, [&](int64_t begin, int64_t end) {
+      kernels::pointwise_kernels<scalar_t>().gelu(
+          end - begin, n, from + begin * n, b, to + begin * n);
     });
-    return y;
+  });
+  return y;
+}
+
+/// g becomes g gelu'(h + bias); returns the gradient of the bias.
+at::Tensor gelu_backward(const at::Tensor& h, const at::Tensor& bias,
+                         at::Tensor& g) {
+  const int64_t n = bias.size(0), rows = h.size(0);
+  // A sum for each thread, added up in order: the same for a fixed number of
+  // threads.
+  const int64_t threads = at::get_num_threads(),
+                each = std::max<int64_t>((rows + threads - 1) / threads,
+                                         kGrain / n + 1),
+                parts = std::max<int64_t>((rows + each - 1) / each, 1);
+  const at::Tensor db = at::zeros({parts, n}, bias.options());
+  AT_DISPATCH_FLOATING_TYPES(h.scalar_type(), "aft::mlp", [&] {
+    const scalar_t *from = h.data_ptr<scalar_t>(),
+                   *b = bias.data_ptr<scalar_t>();
+    scalar_t *to = g.data_ptr<scalar_t>(), *sums = db.data_ptr<scalar_t>();
+    at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) {
+        const int64_t r0 = part * each, r1 = std::min(r0 + each, rows);
+        kernels::pointwise_kernels<scalar_t>().gelu_backward(
+            std::max<int64_t>(r1 - r0, 0), n, from + r0 * n, b, to + r0 * n,
+            to + r0 * n, sums + part * n);
+      }
+    });
+  });
+  return db.sum(0);
+}
+
+struct Mlp : torch::autograd::Function<Mlp> {
+  /// x is [rows, n].
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
+                            const at::Tensor& w1, const at::Tensor& b1,
+                            const at::Tensor& w2, const at::Tensor& b2) {
+    const at::Tensor h = affine(x, w1);
+    ctx->save_for_backward({x, h, w1, b1, w2});
+    return affine(gelu(h, b1), w2, b2);
   }
 
   static variable_list backward(AutogradContext* ctx,
                                 const variable_list& grads) {
-    refuse_double_backward("bias_gelu");
+    refuse_double_backward("mlp");
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &bias = saved[1];
+    const at::Tensor &x = saved[0], &h = saved[1], &w1 = saved[2],
+                     &b1 = saved[3], &w2 = saved[4];
     const at::Tensor dy = grads[0].contiguous();
-    at::Tensor dx = at::empty_like(x);
-    const int64_t n = bias.size(0), rows = x.numel() / std::max<int64_t>(n, 1);
-    // A sum for each thread, added up in order: the same for a fixed number of
-    // threads.
-    const int64_t threads = at::get_num_threads(),
-                  each = std::max<int64_t>((rows + threads - 1) / threads,
-                                           kGrain / n + 1),
-                  parts = std::max<int64_t>((rows + each - 1) / each, 1);
-    at::Tensor db = at::zeros({parts, n}, bias.options());
-    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "aft::bias_gelu", [&] {
-      const scalar_t *from = x.data_ptr<scalar_t>(),
-                     *b = bias.data_ptr<scalar_t>(),
-                     *g = dy.data_ptr<scalar_t>();
-      scalar_t *to = dx.data_ptr<scalar_t>(), *sums = db.data_ptr<scalar_t>();
-      at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t part = begin; part < end; ++part) {
-          const int64_t r0 = part * each, r1 = std::min(r0 + each, rows);
-          kernels::pointwise_kernels<scalar_t>().gelu_backward(
-              std::max<int64_t>(r1 - r0, 0), n, from + r0 * n, b, g + r0 * n,
-              to + r0 * n, sums + part * n);
-        }
-      });
-    });
-    return {dx, db.sum(0)};
+    const at::Tensor dw2 = at::mm(dy.t(), gelu(h, b1));
+    at::Tensor g = at::mm(dy, w2);
+    const at::Tensor db1 = gelu_backward(h, b1, g);
+    return {at::mm(g, w1), at::mm(g.t(), x), db1, dw2, dy.sum(0)};
   }
 };
 
@@ -110,18 +125,38 @@ struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
 
 }  // namespace
 
-at::Tensor bias_gelu(const at::Tensor& x, const at::Tensor& bias) {
-  TORCH_CHECK(bias.dim() == 1 && x.dim() >= 1 && x.size(-1) == bias.size(0) &&
-                  bias.size(0) > 0,
-              "aft::bias_gelu: expected x [..., n] and bias [n], n >= 1, got ",
-              shape_of(x), " and ", shape_of(bias));
-  TORCH_CHECK(
-      x.scalar_type() == bias.scalar_type() && x.device() == bias.device(),
-      "aft::bias_gelu: bias must have the type and device of x, ",
-      x.scalar_type(), " on ", x.device(), ", got ", bias.scalar_type(), " on ",
-      bias.device());
-  if (!has_kernels(x)) return at::gelu(x + bias);
-  return BiasGelu::apply(x.contiguous(), bias.contiguous());
+at::Tensor affine(const at::Tensor& x, const at::Tensor& w,
+                  const at::Tensor& b) {
+  if (x.dim() == 2 && x.size(0) == 1 && x.size(1) == w.size(-1)) {
+    const at::Tensor row = x.squeeze(0);
+    return (b.defined() ? at::addmv(b, w, row) : at::mv(w, row)).unsqueeze(0);
+  }
+  return at::linear(x, w, maybe(b));
+}
+
+at::Tensor mlp(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& b1,
+               const at::Tensor& w2, const at::Tensor& b2) {
+  TORCH_CHECK(w1.dim() == 2 && w2.dim() == 2 && b1.dim() == 1 &&
+                  b2.dim() == 1 && x.dim() >= 1 && x.size(-1) == w1.size(1) &&
+                  b1.size(0) == w1.size(0) && w2.size(1) == w1.size(0) &&
+                  b2.size(0) == w2.size(0) && b1.size(0) > 0,
+              "aft::mlp: expected x [..., n], w1 [m, n], b1 [m], w2 [n', m] "
+              "and b2 [n'], m >= 1, got ",
+              shape_of(x), ", ", shape_of(w1), ", ", shape_of(b1), ", ",
+              shape_of(w2), " and ", shape_of(b2));
+  for (const at::Tensor& p : {w1, b1, w2, b2}) {
+    TORCH_CHECK(p.scalar_type() == x.scalar_type() && p.device() == x.device(),
+                "aft::mlp: weights must have the type and device of x, ",
+                x.scalar_type(), " on ", x.device(), ", got ", p.scalar_type(),
+                " on ", p.device());
+  }
+  if (!has_kernels(x))
+    return at::linear(at::gelu(at::linear(x, w1, b1)), w2, b2);
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = w2.size(0);
+  return Mlp::apply(x.reshape({-1, w1.size(1)}).contiguous(), w1,
+                    b1.contiguous(), w2, b2)
+      .view(shape);
 }
 
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x,

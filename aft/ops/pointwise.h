@@ -1,5 +1,5 @@
-// Element-wise steps of a network, each fused to one pass over memory and
-// differentiable once: GELU with its bias, dropout with the residual.
+// What stands between the operators in a network, with as little memory as it
+// takes: the MLP, dropout with the residual. Differentiable once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,9 +8,17 @@
 
 namespace aft::ops {
 
-/// gelu(x + bias), gelu(x) = x Phi(x): x [..., n], bias [n], the same floating
-/// type. Backward recomputes from x. Throws c10::Error.
-at::Tensor bias_gelu(const at::Tensor& x, const at::Tensor& bias);
+/// x w^T + b as at::linear: x [..., n], w [m, n], b [m] or undefined. One row
+/// is a product of a matrix and a vector, which needs no packing of w (measured
+/// in streaming: half of the whole time).
+at::Tensor affine(const at::Tensor& x, const at::Tensor& w,
+                  const at::Tensor& b = {});
+
+/// gelu(x w1^T + b1) w2^T + b2, gelu(x) = x Phi(x): x [..., n], w1 [m, n], b1
+/// [m], w2 [n', m], b2 [n'], the same floating type. Keeps x and x w1^T for
+/// backward, and computes the rest again. Throws c10::Error.
+at::Tensor mlp(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& b1,
+               const at::Tensor& w2, const at::Tensor& b2);
 
 /// residual + dropout(x): each number of x is dropped with probability p in
 /// [0, 1), the kept ones grow by 1 / (1 - p). What is dropped depends on seed

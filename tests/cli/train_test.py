@@ -19,7 +19,7 @@ SMALL = [
     "--set", "model.length=32", "--set", "train.batch=2",
     "--set", "train.validate=20", "--set", "train.save=3",
     "--set", "train.report=5", "--set", "data.valid_bytes=2000",
-    "--steps", "60",
+    "--set", "train.steps=60",
 ]  # fmt: skip
 PRESET = "text-aft-local-4x128"
 
@@ -117,7 +117,7 @@ class TestTrain(unittest.TestCase):
 
     def test_generation_goes_on_from_a_file(self):
         out, state = self.work / "run", self.work / "state"
-        self.succeed("train", PRESET, "--out", out, *SMALL, "--set", "train.steps=1")
+        self.succeed("train", PRESET, "--out", out, *SMALL, "--steps", 1)
         options = {"errors": "replace"}
         whole = self.succeed("generate", out, "--prompt", "a", "--bytes", 90, **options)
         first = self.succeed(
@@ -138,12 +138,12 @@ class TestTrain(unittest.TestCase):
 
     def test_full_disk_keeps_the_checkpoint(self):
         out = self.work / "run"
-        self.succeed("train", PRESET, "--out", out, *SMALL, "--set", "train.steps=6")
+        self.succeed("train", PRESET, "--out", out, *SMALL)
         checkpoint = out / "state/checkpoint.safetensors"
         before = checkpoint.read_bytes()
         # No file may grow beyond 16 KB: what a full disk does to large ones.
         done = aft(
-            "train", "--resume", out, "--steps", 12, restore_signals=False,
+            "train", "--resume", out, "--steps", 70, restore_signals=False,
             preexec_fn=lambda: resource.setrlimit(
                 resource.RLIMIT_FSIZE, (16384, 16384)
             ),
@@ -152,7 +152,7 @@ class TestTrain(unittest.TestCase):
         self.assertIn(str(checkpoint), done.stderr)
         self.assertEqual(before, checkpoint.read_bytes())
         self.assertEqual(["checkpoint.safetensors"], os.listdir(out / "state"))
-        self.succeed("train", "--resume", out, "--steps", 12)
+        self.succeed("train", "--resume", out, "--steps", 70)
         self.assertNotEqual(before, checkpoint.read_bytes())
 
     def test_data(self):
@@ -229,7 +229,7 @@ class TestTrain(unittest.TestCase):
 
     def test_wrong_calls(self):
         out = self.work / "used"
-        self.succeed("train", PRESET, "--out", out, *SMALL, "--set", "train.steps=1")
+        self.succeed("train", PRESET, "--out", out, *SMALL, "--steps", 1)
         self.fails(1, [str(out), "--resume"], "train", PRESET, "--out", out, *SMALL)
         self.fails(1, ["model.windw", "model.window"],
                    "train", PRESET, "--set", "model.windw=3")  # fmt: skip

@@ -17,7 +17,7 @@ JSON = ("nlohmann/",)
 IMAGES = ("png.h", "jpeglib.h", "jerror.h", "turbojpeg.h")
 POSIX = (
     "dirent.h", "dlfcn.h", "fcntl.h", "malloc.h", "poll.h", "pthread.h",
-    "sched.h", "unistd.h", "arpa/", "netdb.h", "netinet/", "sys/",
+    "sched.h", "spawn.h", "unistd.h", "arpa/", "netdb.h", "netinet/", "sys/",
 )
 
 # room: (folder, rooms it may include beside itself, libraries beside the C++
