@@ -21,6 +21,7 @@ void set_threads(int threads);
 
 void add_train(CLI::App& app);
 void add_data(CLI::App& app);
+void add_curves(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
 /// `info` and `presets`.

@@ -1,35 +1,93 @@
 #include "cli/curve.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/commands.h"
 #include "cli/language.h"
 #include "cli/plot.h"
 
 namespace aft::cli {
+namespace {
 
-void write_curve(const std::string& directory) {
-  Series training{"training", {}}, validation{"validation", {}};
+/// What metrics.jsonl says of `key`, in bits, against `against`.
+Series read(const std::string& directory, const char* key, const char* against,
+            double unit = 1) {
+  Series out{key, {}};
   std::ifstream in(directory + "/metrics.jsonl");
   std::string line;
   while (std::getline(in, line)) {
     const auto j = nlohmann::json::parse(line, nullptr, false);
-    if (j.is_discarded() || !j.contains("step")) continue;
-    const double step = j["step"].get<double>();
-    if (j.contains("loss") && j["loss"].get<double>() > 0)
-      training.points.emplace_back(step, j["loss"].get<double>() * kBits);
-    if (j.contains("validation") && j["validation"].get<double>() > 0)
-      validation.points.emplace_back(step,
-                                     j["validation"].get<double>() * kBits);
+    if (!j.is_object() || !j.contains(key) || !j.contains(against)) continue;
+    if (!j[key].is_number() || !j[against].is_number()) continue;
+    const double y = j[key].get<double>() * kBits;
+    if (y > 0) out.points.emplace_back(j[against].get<double>() / unit, y);
   }
-  if (training.points.empty()) return;
-  const std::string path = directory + "/curve.svg", part = path + ".part";
+  return out;
+}
+
+/// Replaces a file in one step. Returns whether that worked.
+bool write(const std::string& path, const std::string& text) {
+  const std::string part = path + ".part";
   std::ofstream out(part);
-  out << plot(directory, "bits per symbol against the step",
-              {{"", "step", "bits", {training, validation}, true}});
+  out << text;
   out.close();
-  if (out) rename(part.c_str(), path.c_str());
+  return out && rename(part.c_str(), path.c_str()) == 0;
+}
+
+}  // namespace
+
+void write_curve(const std::string& directory) {
+  Series training = read(directory, "loss", "step"),
+         validation = read(directory, "validation", "step");
+  if (training.points.empty()) return;
+  training.name = "training";
+  write(directory + "/curve.svg",
+        plot(directory, "bits per symbol against the step",
+             {{"", "step", "bits", {training, validation}, true}}));
+}
+
+void write_curves(const std::vector<std::string>& directories,
+                  const std::string& path) {
+  Panel steps{"at equal steps", "step", "bits", {}, true},
+      time{"at equal time", "minutes", "bits", {}, true};
+  for (const std::string& d : directories) {
+    Series a = read(d, "validation", "step"),
+           b = read(d, "validation", "seconds", 60);
+    if (a.points.empty())
+      throw std::runtime_error(d + "/metrics.jsonl: has no validation yet");
+    const std::string name = d.substr(d.find_last_of('/') + 1);
+    a.name = b.name = name.empty() ? d : name;
+    steps.series.push_back(std::move(a)), time.series.push_back(std::move(b));
+  }
+  if (!write(path, plot("Validation", "bits per symbol", {steps, time})))
+    throw std::runtime_error(path +
+                             ": cannot be written: " + std::strerror(errno));
+}
+
+void add_curves(CLI::App& app) {
+  struct Options {
+    std::vector<std::string> runs;
+    std::string out = "curves.svg";
+  };
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "curves", "Draw the validation curves of several runs in one picture");
+  command->add_option("runs", o->runs, "Directories of runs, at most 8")
+      ->required();
+  command->add_option("--out", o->out, "The picture (SVG); default: curves.svg")
+      ->type_name("FILE");
+  command->footer("Example:\n  aft curves runs/* --out curves.svg");
+  command->callback([o] {
+    if (o->runs.size() > 8)
+      throw UsageError("curves: expected at most 8 runs, got " +
+                       std::to_string(o->runs.size()));
+    write_curves(o->runs, o->out);
+  });
 }
 
 }  // namespace aft::cli

@@ -1,12 +1,19 @@
-// The curve of a run: metrics.jsonl as a picture.
+// The curves of runs: metrics.jsonl as pictures.
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace aft::cli {
 
 /// Reads DIR/metrics.jsonl and replaces DIR/curve.svg: training and validation
 /// loss in bits against the step. Does nothing where there is no metric yet.
 void write_curve(const std::string& directory);
+
+/// Validation loss in bits of several runs in one picture, at most 8, against
+/// the step and against the time of training. Throws std::runtime_error where a
+/// run has no validation yet, or the file cannot be written.
+void write_curves(const std::vector<std::string>& directories,
+                  const std::string& path);
 
 }  // namespace aft::cli

@@ -67,6 +67,7 @@ int run(int argc, char** argv) {
   add_data(app);
   add_eval(app);
   add_generate(app);
+  add_curves(app);
   add_info(app);
   add_demo(app);
   CLI::App* bench = app.add_subcommand("bench", "Measure speed and memory");

@@ -118,7 +118,7 @@ void Trainer::resume() {
 }
 
 /// Drops the lines of metrics.jsonl after the checkpoint, and a torn last one:
-/// those steps come again.
+/// those steps come again. The clock goes on from the last line that stays.
 void Trainer::forget_metrics() {
   std::ifstream in(path("metrics.jsonl"));
   if (!in) return;
@@ -128,6 +128,8 @@ void Trainer::forget_metrics() {
     if (j.is_discarded() || !j.contains("step") || !j["step"].is_number() ||
         j["step"].get<int64_t>() > step_)
       break;
+    if (j.contains("seconds") && j["seconds"].is_number())
+      seconds_ = j["seconds"].get<double>();
     kept += line + "\n";
   }
   in.close();
@@ -141,11 +143,10 @@ void Trainer::forget_metrics() {
 }
 
 void Trainer::write_metrics(const Report& r) {
-  nlohmann::ordered_json j = {{"step", r.step},
-                              {"loss", r.loss},
-                              {"rate", r.rate},
-                              {"norm", r.norm},
-                              {"tokens_per_second", r.tokens_per_second}};
+  nlohmann::ordered_json j = {
+      {"step", r.step},       {"loss", r.loss},
+      {"rate", r.rate},       {"norm", r.norm},
+      {"seconds", r.seconds}, {"tokens_per_second", r.tokens_per_second}};
   if (r.validated) j["validation"] = r.validation;
   std::ofstream out(path("metrics.jsonl"), std::ios::app);
   out << j.dump() << '\n';
@@ -237,6 +238,8 @@ bool Trainer::run(const Hooks& hooks) {
     Report report = advance();
     const double time = now(), took = time - last_time;
     last_time = time;
+    seconds_ += took;
+    report.seconds = seconds_;
     smooth = smooth == 0 ? took : 0.9 * smooth + 0.1 * took;
     report.tokens_per_second = tokens / smooth;
     report.seconds_left = smooth * static_cast<double>(config_.steps - step_);

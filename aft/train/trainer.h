@@ -76,6 +76,7 @@ struct Report {
   int64_t step = 0, steps = 0;
   double loss = 0;            ///< mean since the last report, nats
   double rate = 0, norm = 0;  ///< learning rate, norm of the gradients
+  double seconds = 0;  ///< of training so far, validation and saving aside
   double tokens_per_second = 0, seconds_left = 0;
   bool validated = false;
   double validation = 0, best = 0;  ///< nats, where validated
@@ -122,6 +123,7 @@ class Trainer {
   std::vector<torch::Tensor> ema_;  // empty: off
   int64_t step_ = 0;
   double best_ = 0;      // of validation; 0: none yet
+  double seconds_ = 0;   // of training
   double loss_sum_ = 0;  // since the last report
   int64_t loss_count_ = 0;
 };

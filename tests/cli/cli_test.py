@@ -48,7 +48,7 @@ class Cli(unittest.TestCase):
 
     def test_help_shows_examples(self):
         for command in ([], ["demo"], ["train"], ["data"], ["eval"], ["generate"],
-                        ["info"], ["presets"], ["bench"], ["bench", "ops"],
+                        ["info"], ["presets"], ["curves"], ["bench"], ["bench", "ops"],
                         ["bench", "train"], ["bench", "generate"]):
             with self.subTest(command=command):
                 out, err = self.aft(*command, "--help")

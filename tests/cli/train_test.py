@@ -26,7 +26,11 @@ PRESET = "text-aft-local-4x128"
 
 def aft(*arguments, **options):
     return subprocess.run(
-        [AFT, *map(str, arguments)], capture_output=True, text=True, **options
+        [AFT, *map(str, arguments)],
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",  # what a model writes need not be UTF-8
+        **options,
     )
 
 
@@ -37,7 +41,7 @@ class TestTrain(unittest.TestCase):
         self.work = Path(holder.name)
 
     def succeed(self, *arguments, **options):
-        done = aft(*arguments, **options)
+        done = aft(*arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done
 
@@ -104,29 +108,25 @@ class TestTrain(unittest.TestCase):
         self.assertLess(result["bpc"], 8)
         again = self.succeed("eval", out, "--stride", 8, "--bytes", 500)
         self.assertIn("bpc", again.stdout)
-        options = {"env": dict(os.environ, LC_ALL="C.UTF-8"), "errors": "replace"}
-        first = self.succeed("generate", out, "--prompt", "All", "--bytes", 60, **options)
-        same = self.succeed("generate", out, "--prompt", "All", "--bytes", 60, **options)
+        first = self.succeed("generate", out, "--prompt", "All", "--bytes", 60)
+        same = self.succeed("generate", out, "--prompt", "All", "--bytes", 60)
         self.assertEqual(first.stdout, same.stdout)
         self.assertTrue(first.stdout.startswith("All"))
         two = self.succeed(
             "generate", out, "--prompt", "All", "--prompt", "a du",
-            "--bytes", 5, "--temperature", 0, **options,
+            "--bytes", 5, "--temperature", 0,
         )  # fmt: skip
         self.assertIn("==== 2\na du", two.stdout)
 
     def test_generation_goes_on_from_a_file(self):
         out, state = self.work / "run", self.work / "state"
         self.succeed("train", PRESET, "--out", out, *SMALL, "--steps", 1)
-        options = {"errors": "replace"}
-        whole = self.succeed("generate", out, "--prompt", "a", "--bytes", 90, **options)
+        whole = self.succeed("generate", out, "--prompt", "a", "--bytes", 90)
         first = self.succeed(
             "generate", out, "--prompt", "a", "--bytes", 40,
-            "--save-state", state, **options,
+            "--save-state", state,
         )  # fmt: skip
-        rest = self.succeed(
-            "generate", out, "--state", state, "--bytes", 50, **options
-        )
+        rest = self.succeed("generate", out, "--state", state, "--bytes", 50)
         self.assertEqual(whole.stdout, first.stdout[:-1] + rest.stdout)
         self.fails(2, ["one prompt"], "generate", out, "--state", state,
                    "--prompt", "a", "--prompt", "b")  # fmt: skip
@@ -209,6 +209,28 @@ class TestTrain(unittest.TestCase):
         for preset, sizes in states.items():
             grows = "transformer" in preset
             self.assertEqual(grows, sizes[0] < sizes[-1], preset)
+
+    def test_curves(self):
+        out = self.work / "run"
+        self.succeed("train", PRESET, "--out", out, *SMALL)
+        picture = self.work / "curves.svg"
+        self.succeed("curves", out, str(out) + "/", "--out", picture)
+        self.assertIn("at equal time", picture.read_text())
+        self.fails(1, ["/nowhere/metrics.jsonl"], "curves", "/nowhere")
+        self.fails(1, ["/nowhere/x.svg"], "curves", out, "--out", "/nowhere/x.svg")
+        self.fails(2, ["at most 8"], "curves", *[out] * 9)
+
+    def test_memory_is_as_estimated_and_recomputation_saves_it(self):
+        def peak(recompute):
+            words = ["--set", "model.layers=8", "--set", "train.batch=16",
+                     "--set", f"train.recompute={recompute}"]  # fmt: skip
+            info = json.loads(self.succeed("info", PRESET, *words, "--json").stdout)
+            config = json.dumps(info["config"])
+            used = float(self.succeed("peak-of", "training", config).stdout)
+            self.assertLess(abs(info["training_bytes"] / used - 1), 0.3, used)
+            return used
+
+        self.assertLess(peak("true"), 0.8 * peak("false"))
 
     def test_info_and_presets(self):
         info = json.loads(

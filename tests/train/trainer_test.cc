@@ -64,7 +64,7 @@ std::string metrics(const std::string& directory) {
   std::string line, out;
   while (std::getline(in, line)) {
     auto j = models::Json::parse(line);
-    j.erase("tokens_per_second");
+    j.erase("tokens_per_second"), j.erase("seconds");
     out += j.dump() + "\n";
   }
   return out;
