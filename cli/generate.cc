@@ -47,13 +47,17 @@ void run(const Options& o) {
   size_t longest = 0;
   for (const auto& s : symbols) longest = std::max(longest, s.size());
 
+  // A model may know more symbols than its text has.
+  tasks::Sampling sampling = o.sampling;
+  sampling.symbols = text.vocabulary();
   const models::LanguageModel model = tasks::load_model(o.model, config);
   tasks::Generator generator =
-      going_on ? tasks::Generator(model, o.sampling, o.state, symbols)
-               : tasks::Generator(model, o.sampling, symbols);
+      going_on ? tasks::Generator(model, sampling, o.state, symbols)
+               : tasks::Generator(model, sampling, symbols);
+  // The first stream is shown as it comes, the others after it.
   std::vector<std::string> texts = prompts;
-  const bool one = prompts.size() == 1;
-  if (one && prompts[0] != "\n") std::cout << prompts[0] << std::flush;
+  if (prompts.size() > 1) std::cout << "==== 1\n";
+  if (prompts[0] != "\n") std::cout << prompts[0] << std::flush;
   std::vector<int64_t> left(prompts.size(), o.bytes);
   // A new stream was fed the first symbol of its prompt when it was made.
   for (int64_t t = going_on ? 0 : 1;
@@ -63,17 +67,14 @@ void run(const Options& o) {
       if (drawn[i] < 0 || left[i]-- <= 0) continue;
       const char c = static_cast<char>(text.byte_of(drawn[i]));
       texts[i] += c;
-      if (one) std::cout << c << std::flush;
+      if (i == 0) std::cout << c << std::flush;
     }
     if (!std::cout) return;  // whoever read has gone; main.cc says so
   }
-  if (!o.save_state.empty()) generator.save(o.save_state);
-  if (one) {
-    std::cout << '\n';
-    return;
-  }
-  for (size_t i = 0; i < texts.size(); ++i)
+  std::cout << '\n';
+  for (size_t i = 1; i < texts.size(); ++i)
     std::cout << "==== " << i + 1 << "\n" << texts[i] << '\n';
+  if (!o.save_state.empty()) generator.save(o.save_state);
 }
 
 }  // namespace

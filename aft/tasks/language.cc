@@ -116,7 +116,8 @@ double evaluate(models::LanguageModel model, Bytes text, int64_t T,
 int64_t draw(const torch::Tensor& logits, const Sampling& s, double random) {
   const torch::Tensor x = logits.to(at::kDouble).contiguous();
   const double* value = x.data_ptr<double>();
-  std::vector<int64_t> order(static_cast<size_t>(x.numel()));
+  std::vector<int64_t> order(static_cast<size_t>(
+      s.symbols > 0 ? std::min(s.symbols, x.numel()) : x.numel()));
   std::iota(order.begin(), order.end(), int64_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return value[a] > value[b]; });

@@ -72,6 +72,7 @@ struct Sampling {
   double temperature = 1;  ///< 0: the likeliest
   int64_t top_k = 0;       ///< only the k likeliest; 0: all
   double top_p = 1;        ///< only the likeliest that sum to p
+  int64_t symbols = 0;     ///< only symbols below it; 0: the whole vocabulary
   uint64_t seed = 1;
 };
 

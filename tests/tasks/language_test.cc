@@ -124,6 +124,8 @@ TEST(Draw, FollowsItsLimits) {
   EXPECT_EQ(draw(logits, s, 1 - 1e-12), 1);
   s.top_p = 0.7;
   EXPECT_EQ(draw(logits, s, 1 - 1e-12), 2);
+  s.top_p = 1, s.symbols = 1;
+  EXPECT_EQ(draw(logits, s, 1 - 1e-12), 0);
 }
 
 /// What greedy decoding should give, by forward passes on at most `length`
