@@ -21,6 +21,7 @@ import time
 
 # glibc reads these at the start of a process: what `aft` sets for itself.
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000000", "MALLOC_TOP_PAD_": "16777216"}
+THREADS = len(os.sched_getaffinity(0))
 PRESETS = {"aft-local": "enwik8-aft-local-24x256", "aft-simple": "enwik8-aft-simple-24x256",
            "transformer": "enwik8-transformer-24x256"}
 
@@ -114,7 +115,7 @@ def make_model(system, o):
 def child(system, o):
     import torch
 
-    torch.set_num_threads(os.cpu_count())
+    torch.set_num_threads(THREADS)
     torch.manual_seed(1)
     model = make_model(system, o)
     linear = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Linear)}
@@ -156,14 +157,14 @@ def main():
         print(f"{system}: aft", file=sys.stderr)
         sets = [f"model.{key}={getattr(o, key)}" for key in ("layers", "width", "length", "window", "rank", "heads")]
         ours = run([o.aft, "bench", "train", PRESETS[system], "--json", "--batch", str(o.batch), "--repeat",
-                    str(o.repeat)] + [part for s in sets for part in ("--set", s)])[0]
+                    str(o.repeat), "--threads", str(THREADS)] + [part for s in sets for part in ("--set", s)])[0]
         rows.append({"system": system, "pytorch_ms": theirs["step_ms"], "aft_ms": ours["step_ms"],
                      "speedup": theirs["step_ms"] / ours["step_ms"], "pytorch_gb": theirs["peak_gb"],
                      "aft_gb": ours["peak_gb"], "memory": ours["peak_gb"] / theirs["peak_gb"]})
     if o.json:
         print(json.dumps(rows, indent=2))
         return
-    print(f"{o.layers}x{o.width}, T = {o.length}, batch {o.batch}, {os.cpu_count()} threads")
+    print(f"{o.layers}x{o.width}, T = {o.length}, batch {o.batch}, {THREADS} threads")
     print(f"{'system':<12}{'pytorch_ms':>12}{'aft_ms':>10}{'speedup':>9}{'pytorch_gb':>12}{'aft_gb':>8}{'memory':>8}")
     for r in rows:
         print(f"{r['system']:<12}{r['pytorch_ms']:>12.0f}{r['aft_ms']:>10.0f}{r['speedup']:>9.2f}"

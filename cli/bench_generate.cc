@@ -55,9 +55,13 @@ Row measure(const std::string& name, const Options& o) {
             : o.quick              ? 1000
             : grows(row.mixer)     ? 10000
                                    : 100000;
+  if (end < few)
+    throw UsageError("bench generate: model.length must be " +
+                     std::to_string(2 * few) + " or more, got " +
+                     std::to_string(config.model.length));
   models::LanguageModelState state = model->start(1);
   const auto feed = [&](models::LanguageModelState& s) {
-    model->step(torch::tensor({s.position * 7 % 256}), s);
+    model->step(torch::tensor({s.position * 7 % config.model.vocabulary}), s);
   };
   for (int64_t context = few; context <= end; context *= 10) {
     while (state.position < context) feed(state);

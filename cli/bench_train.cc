@@ -36,8 +36,7 @@ using Contest = std::vector<System>;
 
 System make_system(const std::string& preset, int64_t batch,
                    std::vector<std::string> sets) {
-  sets.insert(sets.end(), {"data.path=", "data.mode=bytes",
-                           "train.accumulate=1", "train.recompute=false"});
+  sets.insert(sets.begin(), {"train.accumulate=1", "train.recompute=false"});
   if (batch > 0) sets.push_back("train.batch=" + std::to_string(batch));
   return {preset, choose_config(preset, sets)};
 }

@@ -1,12 +1,11 @@
 #include "cli/curve.h"
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
+#include <cmath>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "aft/io/file.h"
 #include "cli/commands.h"
 #include "cli/language.h"
 #include "cli/plot.h"
@@ -25,18 +24,11 @@ Series read(const std::string& directory, const char* key, const char* against,
     if (!j.is_object() || !j.contains(key) || !j.contains(against)) continue;
     if (!j[key].is_number() || !j[against].is_number()) continue;
     const double y = j[key].get<double>() * kBits;
-    if (y > 0) out.points.emplace_back(j[against].get<double>() / unit, y);
+    const double x = j[against].get<double>() / unit;
+    if (y > 0 && std::isfinite(y) && x > 0 && std::isfinite(x))
+      out.points.emplace_back(x, y);
   }
   return out;
-}
-
-/// Replaces a file in one step. Returns whether that worked.
-bool write(const std::string& path, const std::string& text) {
-  const std::string part = path + ".part";
-  std::ofstream out(part);
-  out << text;
-  out.close();
-  return out && rename(part.c_str(), path.c_str()) == 0;
 }
 
 }  // namespace
@@ -46,9 +38,9 @@ void write_curve(const std::string& directory) {
          validation = read(directory, "validation", "step");
   if (training.points.empty()) return;
   training.name = "training";
-  write(directory + "/curve.svg",
-        plot(directory, "bits per symbol against the step",
-             {{"", "step", "bits", {training, validation}, true}}));
+  io::write_file(directory + "/curve.svg",
+                 plot(directory, "bits per symbol against the step",
+                      {{"", "step", "bits", {training, validation}, true}}));
 }
 
 void write_curves(const std::vector<std::string>& directories,
@@ -64,9 +56,11 @@ void write_curves(const std::vector<std::string>& directories,
     a.name = b.name = name.empty() ? d : name;
     steps.series.push_back(std::move(a)), time.series.push_back(std::move(b));
   }
-  if (!write(path, plot("Validation", "bits per symbol", {steps, time})))
-    throw std::runtime_error(path +
-                             ": cannot be written: " + std::strerror(errno));
+  std::vector<Panel> panels = {steps};
+  bool timed = true;
+  for (const Series& s : time.series) timed = timed && !s.points.empty();
+  if (timed) panels.push_back(time);
+  io::write_file(path, plot("Validation", "bits per symbol", panels));
 }
 
 void add_curves(CLI::App& app) {

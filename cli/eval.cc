@@ -21,8 +21,13 @@ struct Options {
 void run(const Options& o) {
   tasks::LanguageConfig config = tasks::load_config(o.model);
   if (!o.data.empty()) config.data.path = o.data;
-  const tasks::Text text =
-      tasks::Text::open(config.data.path, config.data.mode);
+  const tasks::Text text = tasks::Text::open(config.data.path, config.data.mode,
+                                             config.data.symbols);
+  if (o.data.empty() && !config.data.fingerprint.empty() &&
+      text.fingerprint() != config.data.fingerprint) {
+    std::cerr << "note: the text has changed since the model was trained: its "
+                 "parts may overlap with what was trained on\n";
+  }
   tasks::Bytes part = text.split(o.split);
   if (o.bytes > 0 && o.bytes < part.size) part.size = o.bytes;
   const int64_t T = config.model.length, stride = o.stride > 0 ? o.stride : T;

@@ -22,11 +22,9 @@ struct Options {
 
 void run(const Options& o) {
   const tasks::LanguageConfig config = tasks::load_config(o.model);
-  // Symbols have to become bytes again: modes by frequency need their text.
+  // Symbols have to become bytes again.
   const tasks::Text text =
-      config.data.mode == "bytes"
-          ? tasks::Text::from("a", "bytes")
-          : tasks::Text::open(config.data.path, config.data.mode);
+      tasks::Text::from("", config.data.mode, config.data.symbols);
   std::vector<std::string> prompts = o.prompts;
   const bool going_on = !o.state.empty();
   if ((going_on || !o.save_state.empty()) && prompts.size() > 1)
@@ -35,15 +33,21 @@ void run(const Options& o) {
         std::to_string(prompts.size()));
   if (prompts.empty()) prompts.push_back("");
   std::vector<std::vector<int64_t>> symbols;
+  size_t unknown = 0;
   for (std::string& p : prompts) {
     if (p.empty() && !going_on) p = "\n";
     symbols.emplace_back();
     for (const char c : p) {
       const int s = text.symbol_of(static_cast<uint8_t>(c));
       if (s >= 0) symbols.back().push_back(s);
+      unknown += s < 0 && c != '\n';
     }
     if (symbols.back().empty() && !going_on) symbols.back().push_back(0);
   }
+  if (unknown > 0)
+    std::cerr << "note: " << unknown
+              << " bytes of prompts left out, which the model has no symbol "
+                 "for\n";
   size_t longest = 0;
   for (const auto& s : symbols) longest = std::max(longest, s.size());
 
@@ -66,8 +70,11 @@ void run(const Options& o) {
     for (size_t i = 0; i < drawn.size(); ++i) {
       if (drawn[i] < 0 || left[i]-- <= 0) continue;
       const char c = static_cast<char>(text.byte_of(drawn[i]));
-      texts[i] += c;
-      if (i == 0) std::cout << c << std::flush;
+      if (i == 0) {
+        std::cout << c << std::flush;
+      } else {
+        texts[i] += c;
+      }
     }
     if (!std::cout) return;  // whoever read has gone; main.cc says so
   }
@@ -110,7 +117,8 @@ void add_generate(CLI::App& app) {
       ->type_name("X");
   command
       ->add_option("--seed", o->sampling.seed,
-                   "The same seed writes the same text; default: 1")
+                   "The same seed writes the same text; default: 1; with "
+                   "--state: no effect")
       ->type_name("N");
   command
       ->add_option("--save-state", o->save_state,

@@ -15,24 +15,26 @@ bool is_directory(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-tasks::LanguageConfig choose_config(const std::string& what,
-                                    const std::vector<std::string>& sets) {
+bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+tasks::LanguageConfig preset_config(const std::string& what) {
+  const bool file =
+      what.find('/') != std::string::npos ||
+      (what.size() > 5 && what.compare(what.size() - 5, 5, ".json") == 0);
+  const tasks::Preset preset =
+      file ? tasks::parse_preset(what, models::read_json_file(what))
+           : tasks::preset(what);
   tasks::LanguageConfig config;
-  if (is_directory(what)) {
-    config = tasks::load_config(what);
-  } else {
-    const bool file =
-        what.find('/') != std::string::npos ||
-        (what.size() > 5 && what.compare(what.size() - 5, 5, ".json") == 0);
-    const tasks::Preset preset =
-        file ? tasks::parse_preset(what, models::read_json_file(what))
-             : tasks::preset(what);
-    try {
-      models::from_json(preset.config, config);
-    } catch (const models::ConfigError& e) {
-      throw models::ConfigError(what + ": " + e.what());
-    }
+  try {
+    models::from_json(preset.config, config);
+  } catch (const models::ConfigError& e) {
+    throw models::ConfigError(what + ": " + e.what());
   }
+  return config;
+}
+
+void apply_sets(tasks::LanguageConfig& config,
+                const std::vector<std::string>& sets) {
   const std::vector<std::string> known = models::paths(config);
   for (const std::string& set : sets) {
     try {
@@ -41,6 +43,16 @@ tasks::LanguageConfig choose_config(const std::string& what,
       throw models::ConfigError("--set: " + std::string(e.what()));
     }
   }
+  if (config.task != "language")
+    throw models::ConfigError("task must be language, got '" + config.task +
+                              "'");
+}
+
+tasks::LanguageConfig choose_config(const std::string& what,
+                                    const std::vector<std::string>& sets) {
+  tasks::LanguageConfig config =
+      is_directory(what) ? tasks::load_config(what) : preset_config(what);
+  apply_sets(config, sets);
   return config;
 }
 

@@ -9,11 +9,17 @@
 
 namespace aft::cli {
 
-/// The configuration that `what` names: a preset, a JSON file, or the directory
-/// of a model; with `--set` assignments applied. Throws ConfigError.
+/// The configuration of a preset or a JSON file like one. Throws ConfigError.
+tasks::LanguageConfig preset_config(const std::string& what);
+/// `--set` assignments on top of it. Throws ConfigError.
+void apply_sets(tasks::LanguageConfig& config,
+                const std::vector<std::string>& sets);
+/// The configuration that `what` names: the directory of a model, a preset, or
+/// a JSON file; with `--set` assignments applied. Throws ConfigError.
 tasks::LanguageConfig choose_config(const std::string& what,
                                     const std::vector<std::string>& sets);
 bool is_directory(const std::string& path);
+bool exists(const std::string& path);
 
 /// `--set key=value`, as often as one likes.
 void add_sets(CLI::App& command, std::vector<std::string>& sets);

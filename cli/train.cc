@@ -5,11 +5,12 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
+#include "aft/io/file.h"
 #include "aft/tasks/language.h"
 #include "cli/commands.h"
 #include "cli/curve.h"
@@ -34,18 +35,8 @@ struct Options {
   int threads = 0;
 };
 
-void write_config(const std::string& directory,
-                  const tasks::LanguageConfig& config) {
-  const std::string path = directory + "/config.json", part = path + ".part";
-  std::ofstream out(part);
-  out << models::to_json(config).dump(2) << '\n';
-  out.close();
-  if (!out || rename(part.c_str(), path.c_str()) != 0)
-    throw std::runtime_error(path +
-                             ": cannot be written: " + std::strerror(errno));
-}
-
-/// A new directory for a run; one that holds anything is refused.
+/// A new directory for a run; one that holds a run, or what is left of one, is
+/// refused.
 void make_output(const std::string& path) {
   if (mkdir(path.c_str(), 0777) == 0) return;
   if (errno != EEXIST)
@@ -53,14 +44,66 @@ void make_output(const std::string& path) {
                              ": cannot be made: " + std::strerror(errno));
   if (!is_directory(path))
     throw std::runtime_error(path + ": is there, and not a directory");
-  if (access((path + "/config.json").c_str(), F_OK) == 0) {
-    throw std::runtime_error(
-        path + ": holds a run already; go on with it by `aft train --resume " +
-        path + "`, or choose another --out");
+  for (const char* name :
+       {"config.json", "model.safetensors", "state", "metrics.jsonl"}) {
+    if (exists(path + "/" + name))
+      throw std::runtime_error(path + ": holds a run already (" + name +
+                               "); go on with it by `aft train --resume " +
+                               path + "`, or choose another --out");
   }
   if (access(path.c_str(), W_OK) != 0)
     throw std::runtime_error(path +
                              ": cannot be written to: " + std::strerror(errno));
+}
+
+/// What may not change in a run that goes on: the model (dropout aside), and
+/// what its symbols mean.
+void check_same(const tasks::LanguageConfig& stored,
+                const tasks::LanguageConfig& now) {
+  const auto check = [](const std::string& key, const models::Json& before,
+                        const models::Json& after) {
+    if (before != after)
+      throw models::ConfigError(key + " is " + before.dump() +
+                                " in this run, and cannot become " +
+                                after.dump() + "; that takes a new run");
+  };
+  const models::Json before = models::to_json(stored.model),
+                     after = models::to_json(now.model);
+  for (const auto& item : before.items()) {
+    if (item.key() != "dropout")
+      check("model." + item.key(), item.value(), after.at(item.key()));
+  }
+  check("data.mode", stored.data.mode, now.data.mode);
+  check("data.symbols", stored.data.symbols, now.data.symbols);
+}
+
+std::string absolute(const std::string& path) {
+  char* real = realpath(path.c_str(), nullptr);
+  const std::string out = real ? real : path;
+  free(real);
+  return out;
+}
+
+/// The text of a run, which config then describes. A run that goes on needs the
+/// one that it began with, or to be told otherwise.
+tasks::Text open_text(const Options& o, tasks::LanguageConfig& config) {
+  tasks::Text text = tasks::Text::open(config.data.path, config.data.mode,
+                                       config.data.symbols);
+  const std::string found = text.fingerprint();
+  if (o.data.empty() && !config.data.fingerprint.empty() &&
+      config.data.fingerprint != found) {
+    throw tasks::DataError(
+        (config.data.path.empty() ? "the built-in text" : config.data.path) +
+        ": is not the text that the run began with: expected "
+        "data.fingerprint " +
+        config.data.fingerprint + ", got " + found +
+        "; `--data FILE` gives the right one, `--set data.fingerprint=` goes "
+        "on anyway");
+  }
+  if (!config.data.path.empty()) config.data.path = absolute(config.data.path);
+  config.data.symbols = text.symbols();
+  config.data.fingerprint = found;
+  return text;
 }
 
 class Line {
@@ -103,27 +146,48 @@ void run(const Options& o) {
   if (resume == !o.what.empty())
     throw UsageError("train: expected a preset or --resume DIR, " +
                      std::string(resume ? "got both" : "got neither"));
+  if (resume && !o.out.empty())
+    throw UsageError(
+        "train: --resume goes on in its own directory, without "
+        "--out");
+  const std::string name = o.what.substr(o.what.find_last_of('/') + 1);
   const std::string directory = resume          ? o.resume
-                                : o.out.empty() ? "runs/" + o.what
+                                : o.out.empty() ? "runs/" + name
                                                 : o.out;
   tasks::LanguageConfig config =
-      choose_config(resume ? o.resume : o.what, o.sets);
+      resume ? tasks::load_config(o.resume) : preset_config(o.what);
+  const tasks::LanguageConfig stored = config;
+  apply_sets(config, o.sets);
+  if (resume) check_same(stored, config);
   if (!o.data.empty()) config.data.path = o.data;
   if (o.steps > 0) config.train.steps = o.steps;
 
-  tasks::Text text = tasks::Text::open(config.data.path, config.data.mode);
-  tasks::LanguageTask task(config, std::move(text));
+  tasks::LanguageTask task(config, open_text(o, config));
+  train::Trainer trainer(task, config.train, directory);
+  std::string json;
+  try {
+    json = models::to_json(config).dump(2) + "\n";
+  } catch (const models::Json::exception&) {
+    throw models::ConfigError("data.path must be UTF-8, as config.json is");
+  }
   if (!resume) {
     if (o.out.empty()) mkdir("runs", 0777);
     make_output(directory);
-    write_config(directory, config);
-  }
-  train::Trainer trainer(task, config.train, directory);
-  if (resume && trainer.has_checkpoint()) {
+  } else if (trainer.has_checkpoint()) {
     trainer.resume();
+    if (trainer.step() >= config.train.steps) {
+      std::cout << directory << ": has " << trainer.step()
+                << " steps already; `--steps N` with more goes on\n";
+      return;
+    }
     std::cerr << directory << ": going on from step " << trainer.step() << '\n';
+  } else if (exists(directory + "/model.safetensors") ||
+             exists(directory + "/metrics.jsonl")) {
+    throw std::runtime_error(directory +
+                             "/state/checkpoint.safetensors: is not there, and "
+                             "without it the run cannot go on");
   }
-  if (resume) write_config(directory, config);
+  io::write_file(directory + "/config.json", json);
 
   int64_t parameters = 0;
   for (const auto& p : task.model().parameters()) parameters += p.numel();

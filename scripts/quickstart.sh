@@ -12,6 +12,7 @@ done
 mkdir -p runs
 echo "Training on the project's own sources and documents (Ctrl-C stops and saves):"
 "$aft" train text-aft-local-4x128 --out "$out" --steps "${QUICKSTART_STEPS:-400}" --set train.validate=100
+[ -e "$out/model.safetensors" ] || exit 0  # stopped before there was anything to see
 echo
 echo "What it writes now (the text before the bar is given):"
 for prompt in '/// The ' '## ' 'static '; do

@@ -3,7 +3,9 @@
 // a temporary file, rename it into place.
 #include "aft/io/safetensors.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -28,6 +31,9 @@ using namespace internal;
 namespace {
 
 static_assert(sizeof(size_t) == 8, "offsets in the file are 64 bits");
+
+// How files that are being written are called; then the process, then a number.
+constexpr const char* kUnfinished = ".safetensors-";
 
 class Fd {
  public:
@@ -323,7 +329,7 @@ void save_safetensors(const std::string& path,
   }
 
   static std::atomic<uint64_t> counter{0};
-  const std::string stem = ".safetensors-" + std::to_string(::getpid()) + "-";
+  const std::string stem = kUnfinished + std::to_string(::getpid()) + "-";
   std::string name;
   int opened = -1;
   do {  // not mkstemp: open lets the umask decide the mode of a new file
@@ -353,6 +359,21 @@ void save_safetensors(const std::string& path,
   if (::fsync(dir.get()) != 0 && errno != EINVAL) {
     fail_errno(path, "written, but cannot sync its directory", errno);
   }
+}
+
+void remove_unfinished(const std::string& directory) noexcept {
+  DIR* dir = ::opendir(directory.c_str());
+  if (!dir) return;
+  const size_t stem = std::strlen(kUnfinished);
+  while (const dirent* entry = ::readdir(dir)) {
+    if (std::strncmp(entry->d_name, kUnfinished, stem) != 0) continue;
+    const long process = std::strtol(entry->d_name + stem, nullptr, 10);
+    // Of a process that lives: it may still be writing.
+    if (process > 0 && ::kill(static_cast<pid_t>(process), 0) != 0 &&
+        errno == ESRCH)
+      ::unlinkat(::dirfd(dir), entry->d_name, 0);
+  }
+  ::closedir(dir);
 }
 
 }  // namespace aft::io

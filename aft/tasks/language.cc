@@ -42,6 +42,10 @@ LanguageTask::LanguageTask(const LanguageConfig& config, Text text)
   TORCH_CHECK(config.model.vocabulary >= text_.vocabulary(),
               "model.vocabulary must be ", text_.vocabulary(),
               " or more for this text, got ", config.model.vocabulary);
+  TORCH_CHECK(std::min(text_.valid().size, config.data.valid_bytes) >= 2,
+              "validation needs 2 symbols or more, but the text has ",
+              text_.valid().size, " for it and data.valid_bytes is ",
+              config.data.valid_bytes);
   torch::manual_seed(static_cast<uint64_t>(config.train.seed));
   model_ = models::LanguageModel(config.model);
   model_->recompute(config.train.recompute);
@@ -331,6 +335,9 @@ LanguageConfig load_config(const std::string& directory) {
     throw models::ConfigError(
         text.compare(0, path.size(), path) == 0 ? text : path + ": " + text);
   }
+  if (config.task != "language")
+    throw models::ConfigError(path + ": task must be language, got '" +
+                              config.task + "'");
   return config;
 }
 

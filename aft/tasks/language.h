@@ -19,10 +19,13 @@ struct DataConfig {
   std::string path;              ///< a file; "": the built-in text
   std::string mode = "bytes";    ///< Text: bytes, txl or eos
   int64_t valid_bytes = 100000;  ///< of the validation part, used in training
+  std::string symbols;           ///< of a trained model: Text::symbols()
+  std::string fingerprint;       ///< of a run: Text::fingerprint()
 
   template <class Self, class F>
   static void fields(Self& s, const F& f) {
     f("path", s.path), f("mode", s.mode), f("valid_bytes", s.valid_bytes);
+    f("symbols", s.symbols), f("fingerprint", s.fingerprint);
   }
 };
 

@@ -26,7 +26,8 @@ struct Mapping {
 };
 
 std::shared_ptr<Mapping> map_file(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Not to wait for the other end of a pipe.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     const int why = errno;
     const Dataset* known = find_dataset(path.substr(path.rfind('/') + 1));
@@ -56,7 +57,8 @@ std::shared_ptr<Mapping> map_file(const std::string& path) {
 
 }  // namespace
 
-Text Text::open(const std::string& path, const std::string& mode) {
+Text Text::open(const std::string& path, const std::string& mode,
+                const std::string& symbols) {
   Text text;
   Bytes raw = built_in_text();
   if (!path.empty()) {
@@ -66,7 +68,7 @@ Text Text::open(const std::string& path, const std::string& mode) {
            static_cast<int64_t>(map->size)};
   }
   try {
-    text.prepare(raw, mode);
+    text.prepare(raw, mode, symbols);
   } catch (const DataError& e) {
     throw DataError((path.empty() ? "the built-in text" : path) + ": " +
                     e.what());
@@ -74,17 +76,47 @@ Text Text::open(const std::string& path, const std::string& mode) {
   return text;
 }
 
-Text Text::from(std::string bytes, const std::string& mode) {
+Text Text::from(std::string bytes, const std::string& mode,
+                const std::string& symbols) {
   Text text;
   const auto held = std::make_shared<std::string>(std::move(bytes));
   text.owner_ = held;
   text.prepare({reinterpret_cast<const uint8_t*>(held->data()),
                 static_cast<int64_t>(held->size())},
-               mode);
+               mode, symbols);
   return text;
 }
 
-void Text::prepare(Bytes raw, const std::string& mode) {
+namespace {
+
+/// The bytes that symbols() wrote.
+std::vector<int> parse_symbols(const std::string& text) {
+  std::vector<int> out;
+  std::array<bool, 256> seen{};
+  const auto digit = [](char c) {
+    const char* digits = "0123456789abcdef";
+    const char* at = c ? std::strchr(digits, c) : nullptr;
+    return at ? static_cast<int>(at - digits) : -1;
+  };
+  for (size_t i = 0; i + 1 < text.size(); i += 2) {
+    const int high = digit(text[i]), low = digit(text[i + 1]);
+    const int byte = 16 * high + low;
+    if (high < 0 || low < 0 || seen[static_cast<size_t>(byte)]) break;
+    seen[static_cast<size_t>(byte)] = true;
+    out.push_back(byte);
+  }
+  if (out.empty() || 2 * out.size() != text.size())
+    throw DataError(
+        "data.symbols must be different bytes in hexadecimal, got '" + text +
+        "'");
+  return out;
+}
+
+}  // namespace
+
+void Text::prepare(Bytes raw, const std::string& mode,
+                   const std::string& symbols) {
+  mode_ = mode;
   constexpr int64_t kEnwik8 = 100000000;
   // Parts of the raw bytes, before anything is dropped.
   const int64_t a = raw.size == kEnwik8 ? 90000000 : raw.size / 10 * 9,
@@ -98,12 +130,21 @@ void Text::prepare(Bytes raw, const std::string& mode) {
     std::array<int64_t, 256> counts{};
     for (int64_t i = 0; i < raw.size; ++i) ++counts[raw.data[i]];
     if (!newline) counts['\n'] = 0;
-    std::stable_sort(bytes_.begin(), bytes_.end(),
-                     [&](int x, int y) { return counts[x] > counts[y]; });
-    while (!bytes_.empty() && counts[bytes_.back()] == 0) bytes_.pop_back();
+    if (symbols.empty()) {
+      std::stable_sort(bytes_.begin(), bytes_.end(),
+                       [&](int x, int y) { return counts[x] > counts[y]; });
+      while (!bytes_.empty() && counts[bytes_.back()] == 0) bytes_.pop_back();
+    } else {
+      bytes_ = parse_symbols(symbols);
+    }
     std::fill(std::begin(symbols_), std::end(symbols_), -1);
     for (size_t i = 0; i < bytes_.size(); ++i)
       symbols_[bytes_[i]] = static_cast<int>(i);
+    for (int byte = 0; byte < 256; ++byte) {
+      if (counts[static_cast<size_t>(byte)] > 0 && symbols_[byte] < 0)
+        throw DataError("has a byte of value " + std::to_string(byte) +
+                        ", which the text that the model knows had not");
+    }
     prepared_.reserve(static_cast<size_t>(raw.size));
     int64_t ends[3];
     for (int p = 0; p < 3; ++p) {
@@ -134,8 +175,31 @@ Bytes Text::split(const std::string& name) const {
   throw DataError("the split must be train, valid or test, got '" + name + "'");
 }
 
+std::string Text::symbols() const {
+  std::string out;
+  if (mode_ == "bytes") return out;
+  const char* digits = "0123456789abcdef";
+  for (const int byte : bytes_) out += {digits[byte / 16], digits[byte % 16]};
+  return out;
+}
+
+std::string Text::fingerprint() const {
+  // Up to 1024 pieces of 1 KB, spread evenly.
+  constexpr int64_t kPieces = 1024, kPiece = 1024;
+  const int64_t apart = std::max(train_.size / kPieces, kPiece);
+  uint64_t hash = 0;
+  for (int64_t at = 0; at < train_.size; at += apart) {
+    const int64_t end = std::min(at + kPiece, train_.size);
+    for (int64_t i = at; i < end; ++i) hash = nn::mix(hash, train_.data[i]);
+  }
+  return std::to_string(train_.size + valid_.size + test_.size) + "-" +
+         std::to_string(hash);
+}
+
 Windows::Windows(int64_t size, int64_t T, uint64_t seed)
-    : T_(T), count_((size - 1 - (T - 1)) / T), seed_(seed) {
+    : T_(T), count_(T > 0 ? (size - T) / T : 0), seed_(seed) {
+  if (T < 1)
+    throw DataError("model.length must be 1 or more, got " + std::to_string(T));
   if (size < 2 * T || count_ < 1) {
     throw DataError("a training text of " + std::to_string(size) +
                     " bytes is too short for windows of " + std::to_string(T) +

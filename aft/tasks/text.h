@@ -33,10 +33,14 @@ struct Bytes {
 class Text {
  public:
   /// path "" is the built-in text: the project's own sources and documents.
-  /// Throws DataError, with the file's name.
-  static Text open(const std::string& path, const std::string& mode);
-  /// For tests: a text that is given.
-  static Text from(std::string bytes, const std::string& mode);
+  /// symbols: what symbols() of another text gave, where this one is for a
+  /// model of that one (txl and eos; otherwise ""); a byte that has no symbol
+  /// there is an error. Throws DataError, with the file's name.
+  static Text open(const std::string& path, const std::string& mode,
+                   const std::string& symbols = "");
+  /// A text that is given; it may be empty.
+  static Text from(std::string bytes, const std::string& mode,
+                   const std::string& symbols = "");
 
   Bytes train() const { return train_; }
   Bytes valid() const { return valid_; }
@@ -45,16 +49,21 @@ class Text {
   Bytes split(const std::string& name) const;
 
   int64_t vocabulary() const { return vocabulary_; }
+  /// The bytes of the symbols in order, in hexadecimal; "" for mode bytes.
+  std::string symbols() const;
+  /// Tells texts apart: their size and a hash of samples of the training part.
+  std::string fingerprint() const;
   /// The byte of a symbol, and back; -1 for a byte that has none.
   int byte_of(int64_t symbol) const { return bytes_[symbol]; }
   int symbol_of(uint8_t byte) const { return symbols_[byte]; }
 
  private:
-  void prepare(Bytes raw, const std::string& mode);
+  void prepare(Bytes raw, const std::string& mode, const std::string& symbols);
 
   std::shared_ptr<const void> owner_;
   std::vector<uint8_t> prepared_;
   Bytes train_, valid_, test_;
+  std::string mode_;
   int64_t vocabulary_ = 256;
   std::vector<int> bytes_;
   int symbols_[256];

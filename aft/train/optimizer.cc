@@ -49,6 +49,10 @@ double squares(const at::Tensor& g) {
 
 double learning_rate(const std::string& kind, double peak, int64_t warmup,
                      double floor, int64_t steps, int64_t step) {
+  if (kind != "rsqrt" && kind != "cosine" && kind != "constant") {
+    throw std::invalid_argument(
+        "train.schedule must be rsqrt, cosine or constant, got '" + kind + "'");
+  }
   const double t = static_cast<double>(step),
                w = static_cast<double>(std::max<int64_t>(warmup, 1));
   if (t < w) return peak * t / w;
@@ -58,9 +62,7 @@ double learning_rate(const std::string& kind, double peak, int64_t warmup,
                  part = end > w ? std::min((t - w) / (end - w), 1.0) : 1.0;
     return floor + (peak - floor) * 0.5 * (1 + std::cos(M_PI * part));
   }
-  if (kind == "constant") return peak;
-  throw std::invalid_argument(
-      "train.schedule must be rsqrt, cosine or constant, got '" + kind + "'");
+  return peak;
 }
 
 AdamW::AdamW(const torch::nn::Module& model, const AdamWOptions& options)
@@ -79,13 +81,18 @@ AdamW::AdamW(const torch::nn::Module& model, const AdamWOptions& options)
   }
 }
 
-double AdamW::step(double lr, double clip, int64_t step) {
+double AdamW::norm() const {
   at::NoGradGuard no_grad;
   double total = 0;
   for (const Slot& s : slots_) {
     if (s.parameter.grad().defined()) total += squares(s.parameter.grad());
   }
-  const double norm = std::sqrt(total);
+  return std::sqrt(total);
+}
+
+double AdamW::step(double lr, double clip, int64_t step) {
+  at::NoGradGuard no_grad;
+  const double norm = this->norm();
   if (!std::isfinite(norm)) return norm;
   const double t = static_cast<double>(step),
                rate = lr / (1 - std::pow(options_.beta1, t)),

@@ -36,6 +36,8 @@ class AdamW {
   /// Returns the norm before clipping; where that is not finite nothing is
   /// changed.
   double step(double lr, double clip, int64_t step);
+  /// The norm of all gradients.
+  double norm() const;
   void zero_grad();
 
   /// Moments by name: "m.<parameter>", "v.<parameter>".

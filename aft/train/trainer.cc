@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "aft/io/file.h"
 #include "aft/io/safetensors.h"
 #include "aft/nn/block.h"
 #include "aft/train/checkpoint.h"
@@ -55,9 +56,15 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory)
   positive("steps", config.steps), positive("batch", config.batch);
   positive("accumulate", config.accumulate), positive("report", config.report);
   positive("save", config.save);
-  if (!(config.ema >= 0 && config.ema < 1))
-    throw TrainError("train.ema must be in [0, 1), got " +
-                     std::to_string(config.ema));
+  const auto within = [](const char* name, double x, double low, double high) {
+    if (!(x >= low && x < high))
+      throw TrainError(std::string("train.") + name + " must be in [" +
+                       std::to_string(low) + ", " + std::to_string(high) +
+                       "), got " + std::to_string(x));
+  };
+  within("ema", config.ema, 0, 1), within("rate", config.rate, 0, 1e30);
+  within("beta1", config.beta1, 0, 1), within("beta2", config.beta2, 0, 1);
+  within("decay", config.decay, 0, 1e30), within("clip", config.clip, 0, 1e30);
   learning_rate(config.schedule, config.rate, config.warmup, config.floor,
                 config.steps, config.steps);  // throws for an unknown kind
   if (config.ema > 0) {
@@ -71,7 +78,8 @@ std::string Trainer::path(const std::string& name) const {
 }
 
 bool Trainer::has_checkpoint() const {
-  return access(path("state/checkpoint.safetensors").c_str(), F_OK) == 0;
+  return access(path("state/checkpoint.safetensors").c_str(), F_OK) == 0 ||
+         errno != ENOENT;  // what cannot be seen is for resume() to report
 }
 
 namespace {
@@ -98,22 +106,34 @@ void Trainer::save() {
                 {"best", exact(best_)},
                 {"loss_sum", exact(loss_sum_)},
                 {"loss_count", std::to_string(loss_count_)}});
+  due_ = false;
 }
 
 void Trainer::resume() {
   const std::string file = path("state/checkpoint.safetensors");
-  const auto metadata =
-      load_tensors(file, everything(task_.model(), optimizer_, ema_));
-  const auto get = [&](const char* key) -> const char* {
-    const auto at = metadata.find(key);
-    if (at == metadata.end())
-      throw io::Error(file + ": has no '" + key + "' in its metadata");
-    return at->second.c_str();
+  std::map<std::string, std::string> metadata =
+      io::SafeTensors::open(file).metadata();
+  // Before anything changes: are they numbers?
+  const auto parse = [&](const char* key, auto convert) {
+    const std::string& text = metadata[key];
+    char* end = nullptr;
+    const auto x = convert(text.c_str(), &end);
+    if (text.empty() || *end != 0 || !(x >= 0))
+      throw io::Error(file + ": expected a number that is not negative as '" +
+                      key + "' in the metadata, got '" + text + "'");
+    return x;
   };
-  step_ = std::strtoll(get("step"), nullptr, 10);
-  best_ = std::strtod(get("best"), nullptr);
-  loss_sum_ = std::strtod(get("loss_sum"), nullptr);
-  loss_count_ = std::strtoll(get("loss_count"), nullptr, 10);
+  const auto integer = [](const char* text, char** end) {
+    return static_cast<int64_t>(std::strtoll(text, end, 10));
+  };
+  const int64_t step = parse("step", integer),
+                loss_count = parse("loss_count", integer);
+  const double best = parse("best", std::strtod),
+               loss_sum = parse("loss_sum", std::strtod);
+  load_tensors(file, everything(task_.model(), optimizer_, ema_));
+  step_ = step, best_ = best, loss_sum_ = loss_sum, loss_count_ = loss_count;
+  io::remove_unfinished(directory_);
+  io::remove_unfinished(path("state"));
   forget_metrics();
 }
 
@@ -125,21 +145,15 @@ void Trainer::forget_metrics() {
   std::string kept, line;
   while (std::getline(in, line)) {
     const auto j = nlohmann::json::parse(line, nullptr, false);
-    if (j.is_discarded() || !j.contains("step") || !j["step"].is_number() ||
+    if (!j.is_object() || !j.contains("step") || !j["step"].is_number() ||
         j["step"].get<int64_t>() > step_)
-      break;
+      continue;
     if (j.contains("seconds") && j["seconds"].is_number())
       seconds_ = j["seconds"].get<double>();
     kept += line + "\n";
   }
   in.close();
-  const std::string part = path("metrics.jsonl.part");
-  std::ofstream out(part, std::ios::trunc);
-  out << kept;
-  out.close();
-  if (!out || rename(part.c_str(), path("metrics.jsonl").c_str()) != 0)
-    throw TrainError(path("metrics.jsonl") +
-                     ": cannot be written: " + std::strerror(errno));
+  io::write_file(path("metrics.jsonl"), kept);
 }
 
 void Trainer::write_metrics(const Report& r) {
@@ -174,6 +188,7 @@ void Trainer::validate(Report& report) {
   report.validation = task_.validate();
   report.validated = true;
   task_.model().train();
+  if (!std::isfinite(report.validation)) fail("the validation is");
   if (best_ == 0 || report.validation < best_) {
     best_ = report.validation;
     save_tensors(path("model.safetensors"), tensors_of(task_.model()),
@@ -181,6 +196,18 @@ void Trainer::validate(Report& report) {
   }
   swap_ema();
   report.best = best_;
+}
+
+void Trainer::fail(const std::string& what) const {
+  std::ostringstream message;
+  message << "step " << step_ + 1 << ": " << what << " not finite; ";
+  if (has_checkpoint()) {
+    message << "the last checkpoint, in " << directory_
+            << "/state, is untouched: resume it with a smaller train.rate";
+  } else {
+    message << "nothing was saved yet: try a smaller train.rate";
+  }
+  throw TrainError(message.str());
 }
 
 Report Trainer::advance() {
@@ -198,24 +225,13 @@ Report Trainer::advance() {
     loss += part.item<double>();
     part.backward();
   }
+  if (!std::isfinite(loss)) fail("the loss is");
+  // Weights with a finite loss and finite gradients can be gone on from.
+  if (due_ && std::isfinite(optimizer_.norm())) save();
   report.rate = learning_rate(config_.schedule, config_.rate, config_.warmup,
                               config_.floor, config_.steps, step_ + 1);
-  report.norm = std::isfinite(loss)
-                    ? optimizer_.step(report.rate, config_.clip, step_ + 1)
-                    : loss;
-  if (!std::isfinite(loss) || !std::isfinite(report.norm)) {
-    std::ostringstream message;
-    message << "step " << step_ + 1 << ": "
-            << (std::isfinite(loss) ? "the gradients are" : "the loss is")
-            << " not finite; ";
-    if (has_checkpoint()) {
-      message << "the last checkpoint, in " << directory_
-              << "/state, is untouched: resume it with a smaller train.rate";
-    } else {
-      message << "nothing was saved yet: try a smaller train.rate";
-    }
-    throw TrainError(message.str());
-  }
+  report.norm = optimizer_.step(report.rate, config_.clip, step_ + 1);
+  if (!std::isfinite(report.norm)) fail("the gradients are");
   optimizer_.zero_grad();
   if (!ema_.empty()) {
     at::NoGradGuard no_grad;
@@ -231,6 +247,8 @@ Report Trainer::advance() {
 
 bool Trainer::run(const Hooks& hooks) {
   task_.model().train();
+  // So that a run that is killed at once can go on too.
+  if (step_ == 0 && !has_checkpoint()) save();
   double last_time = now(), smooth = 0;
   const double tokens =
       static_cast<double>(config_.batch * config_.accumulate * task_.tokens());
@@ -247,7 +265,6 @@ bool Trainer::run(const Hooks& hooks) {
     const bool stopped = hooks.stop && hooks.stop();
     if (last || (config_.validate > 0 && step_ % config_.validate == 0)) {
       validate(report);
-      last_time = now();
     }
     const bool reported = report.validated || step_ % config_.report == 0;
     if (reported) {
@@ -255,8 +272,10 @@ bool Trainer::run(const Hooks& hooks) {
       loss_sum_ = 0, loss_count_ = 0;
     }
     if (hooks.progress) hooks.progress(report, reported);
-    if (last || stopped || step_ % config_.save == 0) save();
+    due_ = due_ || step_ % config_.save == 0;
+    if (last || stopped) save();
     if (stopped && !last) return false;
+    last_time = now();
   }
   return true;
 }

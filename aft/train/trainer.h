@@ -95,13 +95,15 @@ class Trainer {
   Trainer(Task& task, const TrainConfig& config, std::string directory);
 
   /// Continues from the directory's checkpoint; `steps` may have grown. Throws
-  /// io::Error where it is not there or does not fit.
+  /// io::Error where it is not there or does not fit, and changes nothing then.
   void resume();
   bool has_checkpoint() const;
   int64_t step() const { return step_; }
 
   /// Runs to the end, or to stop(). Returns whether the end was reached. Throws
-  /// TrainError at a loss that is not finite: the last checkpoint is kept.
+  /// TrainError at a loss that is not finite: the last checkpoint is kept, and
+  /// is sound, as it is only written once the loss and the gradients after it
+  /// were finite.
   bool run(const Hooks& hooks);
 
   /// One step and nothing else, neither report nor checkpoint; throws as run()
@@ -111,6 +113,7 @@ class Trainer {
  private:
   void save();
   void validate(Report& report);
+  [[noreturn]] void fail(const std::string& what) const;
   void write_metrics(const Report& report);
   void forget_metrics();
   void swap_ema();
@@ -124,6 +127,7 @@ class Trainer {
   int64_t step_ = 0;
   double best_ = 0;      // of validation; 0: none yet
   double seconds_ = 0;   // of training
+  bool due_ = false;     // a checkpoint of the weights as they are
   double loss_sum_ = 0;  // since the last report
   int64_t loss_count_ = 0;
 };

@@ -210,6 +210,32 @@ class TestTrain(unittest.TestCase):
             grows = "transformer" in preset
             self.assertEqual(grows, sizes[0] < sizes[-1], preset)
 
+    def test_symbols_belong_to_the_model(self):
+        text, other = self.work / "text", self.work / "other"
+        text.write_text("All work and no play makes Jack a dull boy.\n" * 200)
+        other.write_text("yyyyyyyyyyyyy do all play\n" * 200)
+        out = self.work / "run"
+        self.succeed("train", PRESET, "--data", text, "--out", out, *SMALL,
+                     "--set", "data.mode=txl")  # fmt: skip
+        bpc = [
+            json.loads(
+                self.succeed("eval", out, "--json", "--split", "train",
+                             "--data", name).stdout  # fmt: skip
+            )["bpc"]
+            for name in (text, other)
+        ]
+        self.assertLess(bpc[0], bpc[1])
+        # The text is changed: not to be taken for the old one.
+        text.write_text("All play and no work makes Jack a dull boy.\n" * 200)
+        self.fails(1, [str(text), "data.fingerprint"],
+                   "train", "--resume", out, "--steps", 70)  # fmt: skip
+        text.unlink()
+        done = self.succeed("generate", out, "--prompt", "All~", "--bytes", 9)
+        self.assertTrue(done.stdout.startswith("All~"), done.stdout)
+        self.assertIn("1 bytes of prompts left out", done.stderr)
+        other.write_text("What?\n" * 200)
+        self.fails(1, [str(other), "value 63"], "eval", out, "--data", other)
+
     def test_curves(self):
         out = self.work / "run"
         self.succeed("train", PRESET, "--out", out, *SMALL)
@@ -263,9 +289,31 @@ class TestTrain(unittest.TestCase):
                    "--data", "/nowhere/enwik8")  # fmt: skip
         self.fails(2, ["a preset or --resume"], "train")
         self.fails(1, ["config.json"], "train", "--resume", self.work)
-        self.fails(1, ["checkpoint.safetensors", "must be"],
+        self.fails(1, ["model.width", "cannot become"],
                    "train", "--resume", out, "--set", "model.width=32")  # fmt: skip
         self.fails(1, ["/nowhere/config.json"], "eval", "/nowhere")
+        for key, value in (("model.window", 4), ("data.mode", "txl")):
+            self.fails(1, [key, "cannot become"],
+                       "train", "--resume", out, "--set", f"{key}={value}")  # fmt: skip
+        self.fails(2, ["--out"], "train", "--resume", out, "--out", "x")
+        done = self.succeed("train", "--resume", out)
+        self.assertIn("1 steps already", done.stdout)
+        self.fails(1, ["task", "'foo'"], "train", PRESET, "--set", "task=foo")
+        # Nothing is left behind that would be in the way of a better call.
+        bad = self.work / "bad"
+        for key, word in (
+            ("train.batch=0", "train.batch"), ("train.beta2=1", "train.beta2"),
+            ("train.schedule=cosin", "cosin"), ("model.length=0", "length"),
+            ("data.valid_bytes=1", "valid_bytes"), ("train.rate=-1", "train.rate"),
+        ):  # fmt: skip
+            self.fails(1, [word], "train", PRESET, "--out", bad, *SMALL, "--set", key)
+            self.assertFalse(bad.exists(), key)
+        pipe = self.work / "pipe"
+        os.mkfifo(pipe)
+        self.fails(1, ["not a regular file"], "train", PRESET, "--data", pipe)
+        (out / "state/checkpoint.safetensors").unlink()
+        self.fails(1, ["checkpoint.safetensors", "is not there"],
+                   "train", "--resume", out, "--steps", 5)  # fmt: skip
         (out / "model.safetensors").write_bytes(b"\x08")
         self.fails(1, ["model.safetensors"], "eval", out)
         self.fails(1, ["cannot be made"], "train", PRESET, "--out", "/proc/x", *SMALL)

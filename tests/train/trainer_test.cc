@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -198,6 +199,66 @@ TEST(Trainer, ALossThatIsNotFiniteStopsAndKeepsTheCheckpoint) {
     EXPECT_NE(message.find(directory), std::string::npos) << message;
   }
   EXPECT_TRUE(contents(directory + "/state/checkpoint.safetensors") == before);
+}
+
+TEST(Trainer, WeightsThatAreBrokenAreNotSaved) {
+  tasks::LanguageConfig c = small_config();
+  c.train.save = 2;
+  const std::string whole = new_directory(), directory = new_directory();
+  ASSERT_TRUE(run(c, whole));
+  {
+    tasks::LanguageTask task(c, text());
+    Trainer trainer(task, c.train, directory);
+    Hooks hooks;
+    hooks.progress = [&](const Report& r, bool) {
+      torch::NoGradGuard no_grad;
+      if (r.step == 4) task.model().parameters()[0].fill_(std::nanf(""));
+    };
+    EXPECT_THROW(trainer.run(hooks), TrainError);
+  }
+  {
+    tasks::LanguageTask task(c, text());
+    Trainer trainer(task, c.train, directory);
+    trainer.resume();
+    EXPECT_EQ(trainer.step(), 2);
+  }
+  ASSERT_TRUE(run(c, directory));
+  EXPECT_TRUE(contents(whole + "/model.safetensors") ==
+              contents(directory + "/model.safetensors"));
+}
+
+TEST(Trainer, AHostileCheckpointIsRefused) {
+  tasks::LanguageConfig c = small_config();
+  const std::string directory = new_directory();
+  ASSERT_FALSE(run(c, directory, 2));
+  const std::string file = directory + "/state/checkpoint.safetensors";
+  for (const char* step : {"-5", "x", "", "9223372036854775808x"}) {
+    const io::SafeTensors old = io::SafeTensors::open(file);
+    std::map<std::string, std::string> metadata = old.metadata();
+    metadata["step"] = step;
+    io::save_safetensors(file, old.tensors(), metadata);
+    try {
+      run(c, directory);
+      FAIL() << "no error";
+    } catch (const io::Error& e) {
+      EXPECT_NE(std::string(e.what()).find("'step'"), std::string::npos)
+          << e.what();
+    }
+  }
+}
+
+TEST(Trainer, ResumeRemovesWhatKilledProcessesLeft) {
+  tasks::LanguageConfig c = small_config();
+  const std::string directory = new_directory();
+  ASSERT_FALSE(run(c, directory, 2));
+  const std::string dead = directory + "/state/.safetensors-999999999-0",
+                    own = directory + "/.safetensors-" +
+                          std::to_string(getpid()) + "-7";
+  std::ofstream(dead) << "x";
+  std::ofstream(own) << "x";
+  ASSERT_FALSE(run(c, directory, 1));
+  EXPECT_FALSE(std::ifstream(dead).good());
+  EXPECT_TRUE(std::ifstream(own).good());
 }
 
 TEST(Trainer, ACheckpointThatDoesNotFitIsRefused) {
