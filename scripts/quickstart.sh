@@ -11,7 +11,8 @@ done
 
 mkdir -p runs
 echo "Training on the project's own sources and documents (Ctrl-C stops and saves):"
-"$aft" train text-aft-local-4x128 --out "$out" --steps "${QUICKSTART_STEPS:-400}" --set train.validate=100
+"$aft" train text-aft-local-4x128 --out "$out" --steps "${QUICKSTART_STEPS:-800}" \
+  --set model.length=128 --set train.batch=8 --set train.rate=0.004 --set train.validate=200 --set data.valid_bytes=20000
 [ -e "$out/model.safetensors" ] || exit 0  # stopped before there was anything to see
 echo
 echo "What it writes now (the text before the bar is given):"
