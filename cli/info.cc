@@ -28,7 +28,7 @@ std::string part_of(const std::string& name) {
 
 /// Bytes that a training process needs, about: the program, weights, gradients
 /// and two moments, and for each token what the layers keep for backward.
-/// Fitted to what `aft bench train` measures; within a fifth of that.
+/// Fitted to what `aft bench train` measures; within 30 % of that.
 double training_bytes(const models::LanguageModelConfig& m,
                       const train::TrainConfig& t, double parameters) {
   const double tokens = static_cast<double>(t.batch * m.length),
