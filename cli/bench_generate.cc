@@ -35,12 +35,6 @@ struct Row {
   double ratio() const { return points.back().ms / points.front().ms; }
 };
 
-/// Attention and aft-full read all that came before for each byte: 100,000 of
-/// them would take longer than anyone waits.
-bool grows(const std::string& mixer) {
-  return mixer == "attention" || mixer == "aft-full";
-}
-
 Row measure(const std::string& name, const Options& o) {
   std::vector<std::string> sets = o.sets;
   tasks::LanguageConfig config = choose_config(name, sets);
@@ -53,7 +47,7 @@ Row measure(const std::string& name, const Options& o) {
   const int64_t few = o.quick ? 10 : 100,  // bytes that one timing takes
       end = config.model.has_end() ? config.model.length - few
             : o.quick              ? 1000
-            : grows(row.mixer)     ? 10000
+            : reads_all(row.mixer) ? 10000
                                    : 100000;
   if (end < few)
     throw UsageError("bench generate: model.length must be " +
@@ -120,7 +114,7 @@ void run(const Options& o) {
   for (const Row& r : rows) {
     for (const Point& p : r.points) {
       const bool last = &p == &r.points.back(),
-                 target = last && !grows(r.mixer) && !o.quick;
+                 target = last && !reads_all(r.mixer) && !o.quick;
       cells.push_back({r.name, std::to_string(p.context), number(1e3 * p.ms),
                        number(p.ms / r.points.front().ms) +
                            (!target            ? ""

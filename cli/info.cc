@@ -57,8 +57,7 @@ void info(const Options& o) {
     if (p.key().compare(0, 9, "blocks_0.") == 0) layer += p.value().numel();
   }
   models::LanguageModelState state = model->start(1);
-  const bool grows =
-      config.model.mixer == "attention" || config.model.mixer == "aft-full";
+  const bool grows = reads_all(config.model.mixer);
   // What one stream holds after model.length positions.
   double bytes = static_cast<double>(state.bytes());
   if (config.model.mixer == "attention")

@@ -65,6 +65,10 @@ void add_sets(CLI::App& command, std::vector<std::string>& sets) {
       ->allow_extra_args(false);
 }
 
+bool reads_all(const std::string& mixer) {
+  return mixer == "attention" || mixer == "aft-full";
+}
+
 std::string count(double n) {
   const char* unit[] = {"", " k", " M", " G"};
   int i = 0;

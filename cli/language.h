@@ -24,6 +24,10 @@ bool exists(const std::string& path);
 /// `--set key=value`, as often as one likes.
 void add_sets(CLI::App& command, std::vector<std::string>& sets);
 
+/// Whether a mixer reads all that came before for each byte, so that its state
+/// and the price of a byte grow with the context.
+bool reads_all(const std::string& mixer);
+
 /// 1234567 as "1.23 M".
 std::string count(double n);
 /// Seconds as 12s, 3m05s, 2h10m.
