@@ -9,7 +9,7 @@
 
 #include "cli/bench_time.h"
 #include "cli/commands.h"
-#include "cli/language.h"
+#include "cli/model.h"
 #include "cli/table.h"
 
 namespace aft::cli {
@@ -24,7 +24,7 @@ struct Options {
 /// A stream that has taken `context` bytes.
 struct Point {
   int64_t context = 0;
-  models::LanguageModelState state;
+  models::SequenceModelState state;
   double ms = 0;
 };
 
@@ -36,26 +36,26 @@ struct Row {
 };
 
 Row measure(const std::string& name, const Options& o) {
-  std::vector<std::string> sets = o.sets;
-  tasks::LanguageConfig config = choose_config(name, sets);
+  models::SequenceModelConfig config =
+      model_config(choose_config(name, o.sets));
   // Without position embeddings a model has an end only where its mixer has.
-  config.model.positions = false;
+  config.positions = false;
   torch::manual_seed(1);
-  models::LanguageModel model(config.model);
+  models::SequenceModel model(config);
   model->eval();
-  Row row{name, config.model.mixer, {}};
+  Row row{name, config.mixer, {}};
   const int64_t few = o.quick ? 10 : 100,  // bytes that one timing takes
-      end = config.model.has_end() ? config.model.length - few
+      end = config.has_end()       ? config.length - few
             : o.quick              ? 1000
             : reads_all(row.mixer) ? 10000
                                    : 100000;
   if (end < few)
     throw UsageError("bench generate: model.length must be " +
                      std::to_string(2 * few) + " or more, got " +
-                     std::to_string(config.model.length));
-  models::LanguageModelState state = model->start(1);
-  const auto feed = [&](models::LanguageModelState& s) {
-    model->step(torch::tensor({s.position * 7 % config.model.vocabulary}), s);
+                     std::to_string(config.length));
+  models::SequenceModelState state = model->start(1);
+  const auto feed = [&](models::SequenceModelState& s) {
+    model->step(torch::tensor({s.position * 7 % config.vocabulary}), s);
   };
   for (int64_t context = few; context <= end; context *= 10) {
     while (state.position < context) feed(state);
@@ -68,7 +68,7 @@ Row measure(const std::string& name, const Options& o) {
   std::vector<std::function<void()>> functions;
   for (Point& p : row.points) {
     functions.push_back([&] {
-      models::LanguageModelState s = p.state.clone();
+      models::SequenceModelState s = p.state.clone();
       for (int64_t i = 0; i < few; ++i) feed(s);
     });
   }

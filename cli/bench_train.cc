@@ -12,7 +12,7 @@
 #include "cli/bench_peak.h"
 #include "cli/bench_time.h"
 #include "cli/commands.h"
-#include "cli/language.h"
+#include "cli/model.h"
 #include "cli/table.h"
 
 namespace aft::cli {
@@ -27,7 +27,7 @@ struct Options {
 
 struct System {
   std::string name;
-  tasks::LanguageConfig config;
+  models::Json config;
 };
 
 /// Systems of one size: they take turns, and each is compared with the one
@@ -36,9 +36,13 @@ using Contest = std::vector<System>;
 
 System make_system(const std::string& preset, int64_t batch,
                    std::vector<std::string> sets) {
-  sets.insert(sets.begin(), {"train.accumulate=1", "train.recompute=false"});
+  // Built-in data.
+  sets.insert(sets.begin(), {"train.accumulate=1", "train.recompute=false",
+                             "data.path=", "data.fingerprint="});
   if (batch > 0) sets.push_back("train.batch=" + std::to_string(batch));
-  return {preset, choose_config(preset, sets)};
+  models::Json config = choose_config(preset, sets);
+  if (config["task"] == "language") config["data"]["mode"] = "bytes";
+  return {preset, std::move(config)};
 }
 
 /// The sizes of the paper's table, and T = 4096 with a quarter of the layers,
@@ -70,16 +74,16 @@ std::vector<Contest> contests(const Options& o) {
 /// A model in training that takes one step at a time.
 class Run {
  public:
-  explicit Run(const tasks::LanguageConfig& config)
-      : task_(config, tasks::Text::open("", "bytes")),
-        trainer_(task_, config.train, "") {
-    task_.model().train();
+  explicit Run(models::Json config)
+      : task_(tasks::task_kind(config).make(config, {})),
+        trainer_(*task_, train_config(config), "") {
+    task_->model().train();
   }
   void step() { trainer_.advance(); }
-  torch::nn::Module& model() { return task_.model(); }
+  torch::nn::Module& model() { return task_->model(); }
 
  private:
-  tasks::LanguageTask task_;
+  std::unique_ptr<train::Task> task_;
   train::Trainer trainer_;
 };
 
@@ -144,19 +148,19 @@ std::vector<Row> measure(const Contest& contest, const Repeat& repeat,
   std::vector<Row> rows;
   std::string names;
   for (const System& s : contest) {
-    const auto& m = s.config.model;
+    const models::SequenceModelConfig m = model_config(s.config);
+    const int64_t batch = train_config(s.config).batch;
     progress.next(s.name + ": memory");
-    const auto peak = training_peak(models::to_json(s.config).dump());
+    const auto peak = training_peak(s.config.dump());
     char size[64];
     snprintf(size, sizeof(size), "%lldx%lld T=%lld B=%lld",
              static_cast<long long>(m.layers), static_cast<long long>(m.width),
-             static_cast<long long>(m.length),
-             static_cast<long long>(s.config.train.batch));
+             static_cast<long long>(m.length), static_cast<long long>(batch));
     rows.push_back(
         {s.name, size, 0, 0, 0, peak ? *peak / 1e9 : 0, 0, 0, m.mixer});
     runs.push_back(std::make_unique<Run>(s.config));
-    products.push_back(std::make_unique<Products>(
-        runs.back()->model(), s.config.train.batch * m.length));
+    products.push_back(
+        std::make_unique<Products>(runs.back()->model(), batch * m.length));
     functions.push_back([run = runs.back().get()] { run->step(); });
     functions.push_back([p = products.back().get()] { p->run(); });
     names += (names.empty() ? "" : ", ") + s.name;
@@ -290,9 +294,7 @@ void add_bench_train(CLI::App& bench) {
 }
 
 void train_two_steps(const std::string& config) {
-  tasks::LanguageConfig c;
-  models::from_json(models::Json::parse(config), c);
-  Run run(c);
+  Run run(models::Json::parse(config));
   run.step();
   run.step();
 }

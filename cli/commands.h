@@ -24,6 +24,8 @@ void add_data(CLI::App& app);
 void add_curves(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
+void add_sample(CLI::App& app);
+void add_complete(CLI::App& app);
 /// `info` and `presets`.
 void add_info(CLI::App& app);
 void add_bench_ops(CLI::App& bench);

@@ -7,7 +7,7 @@
 
 #include "aft/io/file.h"
 #include "cli/commands.h"
-#include "cli/language.h"
+#include "cli/model.h"
 #include "cli/plot.h"
 
 namespace aft::cli {

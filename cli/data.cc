@@ -1,22 +1,28 @@
-// `aft data`: what a text is before one trains on it; public ones from their
-// home.
+// `aft data`: what a text or a set of pictures is before one trains on it;
+// public ones from their home.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <iostream>
 #include <memory>
 
+#include "aft/io/image.h"
 #include "aft/tasks/fetch.h"
+#include "aft/tasks/pictures.h"
+#include "aft/tasks/text.h"
 #include "cli/commands.h"
-#include "cli/language.h"
+#include "cli/model.h"
+#include "cli/sheet.h"
 #include "cli/table.h"
 
 namespace aft::cli {
 namespace {
 
 struct Options {
-  std::string what, mode = "bytes", out = ".", from;
+  std::string what, mode = "bytes", out = ".", from, sheet;
+  int64_t size = 32;
   bool download = false, json = false;
 };
 
@@ -36,9 +42,12 @@ void list(bool json) {
     std::cout << all.dump(2) << '\n';
     return;
   }
-  std::cout << table({"data set", "size", "what"}, rows, 3)
-            << "\n`aft data NAME --download` gets one; `aft data FILE` "
-               "describes any file; `aft data built-in` the built-in text\n";
+  std::cout
+      << table({"data set", "size", "what"}, rows, 3)
+      << "\n`aft data NAME --download` gets one; `aft data FILE` "
+         "describes any file, `aft data DIR` any folder of pictures; `aft "
+         "data built-in` and `aft data built-in-pictures`\nwhat the "
+         "program has itself\n";
 }
 
 /// Bits a symbol that a model without any context would need.
@@ -65,8 +74,48 @@ std::string preview(const tasks::Text& text) {
   return out;
 }
 
+void describe_pictures(const std::string& name, const std::string& path,
+                       const Options& o) {
+  tasks::Pictures pictures;
+  {
+    Meter meter("files read");
+    pictures = tasks::Pictures::open(
+        path, o.size, o.size, 0,
+        [&](int64_t done, int64_t all) { meter.show(done, all); });
+  }
+  models::Json j{{"name", name}, {"size", o.size}};
+  std::vector<std::vector<std::string>> rows;
+  PictureList shown;
+  for (const char* split : {"train", "test"}) {
+    const tasks::PicturePart part = pictures.split(split);
+    const double bits =
+        part.count > 0 ? entropy({part.data, part.count * part.size}) : 0;
+    j["splits"][split] = {{"images", part.count}, {"entropy_bits", bits}};
+    rows.push_back({split, std::to_string(part.count), number(bits)});
+    for (int64_t i = 0; i < part.count && shown.size() < 64; ++i)
+      shown.emplace_back(part[i], part[i] + part.size);
+  }
+  if (!o.sheet.empty())
+    io::write_png(
+        o.sheet,
+        sheet(shown, o.size, o.size,
+              std::min<int64_t>(8, static_cast<int64_t>(shown.size())), 4));
+  if (o.json) {
+    std::cout << j.dump(2) << '\n';
+    return;
+  }
+  std::cout << name << ": pictures at " << o.size << "x" << o.size << "\n\n"
+            << table({"split", "images", "entropy_bits"}, rows, 1)
+            << "\nentropy_bits: what a model without any context would "
+               "reach\n";
+}
+
 void describe(const std::string& name, const std::string& path,
               const Options& o, const tasks::Dataset* known) {
+  if (is_directory(path)) return describe_pictures(name, path, o);
+  if (!o.sheet.empty())
+    throw UsageError("data: --sheet is for pictures, and " + name +
+                     " is a text");
   const tasks::Text text = tasks::Text::open(path, o.mode);
   int64_t all = 0;
   models::Json j{
@@ -100,6 +149,7 @@ void run(const Options& o) {
       throw UsageError("data: expected what to download, got nothing");
     return list(o.json);
   }
+  if (o.what == "built-in-pictures") return describe_pictures(o.what, "", o);
   if (o.what == "built-in") return describe("built-in", "", o, nullptr);
   const tasks::Dataset* known = tasks::find_dataset(o.what);
   if (o.download) {
@@ -121,7 +171,7 @@ void run(const Options& o) {
     throw tasks::DataError(path + ": is not here; `aft data " + known->name +
                            " --download` gets it from " + known->address);
   }
-  if (known) tasks::check_file(*known, path);
+  if (known && !known->archive) tasks::check_file(*known, path);
   describe(path, path, o, known);
 }
 
@@ -130,10 +180,11 @@ void run(const Options& o) {
 void add_data(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "data", "Check and describe a text; download a public one");
-  command->add_option("what", o->what,
-                      "A file, a known data set, or built-in; default: list "
-                      "the known ones");
+      "data", "Check and describe a text or pictures; download public ones");
+  command->add_option(
+      "what", o->what,
+      "A text, a folder of pictures, a known data set, built-in "
+      "or built-in-pictures; default: list the known ones");
   command->add_flag("--download", o->download,
                     "Get a known data set with curl, and check it");
   command
@@ -145,8 +196,17 @@ void add_data(CLI::App& app) {
                    "Download from this address instead, for example a mirror")
       ->needs("--download")
       ->type_name("URL");
-  command->add_option("--mode", o->mode, "bytes (default), txl or eos")
+  command->add_option("--mode", o->mode, "Text: bytes (default), txl or eos")
       ->type_name("NAME");
+  command
+      ->add_option("--size", o->size,
+                   "Pictures: height and width to bring them to; default: 32")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}).description(""))
+      ->type_name("N");
+  command
+      ->add_option("--sheet", o->sheet,
+                   "Pictures: show the first 64 on a sheet (PNG)")
+      ->type_name("FILE");
   command->add_flag("--json", o->json, "JSON instead of a table");
   command->footer(
       "Modes: bytes, every byte is itself; txl, newlines dropped and symbols "
@@ -157,7 +217,8 @@ void add_data(CLI::App& app) {
       "Examples:\n"
       "  aft data\n"
       "  aft data enwik8 --download\n"
-      "  aft data book.txt --mode txl");
+      "  aft data book.txt --mode txl\n"
+      "  aft data holiday/ --size 16 --sheet holiday.png");
   command->callback([o] { run(*o); });
 }
 

@@ -1,61 +1,120 @@
-// `aft eval`: bits per character of a model on a split of a text.
-#include <unistd.h>
-
+// `aft eval`: bits per character of a model on a text, bits per dimension on
+// pictures.
 #include <cstdio>
 #include <iostream>
 #include <memory>
 
+#include "aft/tasks/image.h"
+#include "aft/tasks/language.h"
 #include "cli/commands.h"
-#include "cli/language.h"
+#include "cli/model.h"
 
 namespace aft::cli {
 namespace {
 
 struct Options {
   std::string model, data, split = "test";
-  int64_t stride = 0, batch = 8, bytes = 0;
+  int64_t stride = 0, batch = 8, bytes = 0, images = 0;
   bool json = false;
   int threads = 0;
 };
 
-void run(const Options& o) {
-  tasks::LanguageConfig config = tasks::load_config(o.model);
-  if (!o.data.empty()) config.data.path = o.data;
-  const tasks::Text text = tasks::Text::open(config.data.path, config.data.mode,
-                                             config.data.symbols);
-  if (o.data.empty() && !config.data.fingerprint.empty() &&
-      text.fingerprint() != config.data.fingerprint) {
-    std::cerr << "note: the text has changed since the model was trained: its "
-                 "parts may overlap with what was trained on\n";
-  }
+/// What was measured, as JSON and as the end of a line.
+struct Answer {
+  double nats = 0;
+  models::Json json;
+  std::string line;
+};
+
+void note_changed(const std::string& expected, const std::string& found,
+                  const Options& o) {
+  if (o.data.empty() && !expected.empty() && expected != found)
+    std::cerr << "note: the data have changed since the model was trained: "
+                 "their parts may overlap with what was trained on\n";
+}
+
+Answer judge_text(const models::Json& json, const Options& o) {
+  const auto config = tasks::config_as<tasks::LanguageConfig>(json);
+  const auto& data = config.data;
+  const tasks::Text text = tasks::Text::open(
+      o.data.empty() ? data.path : o.data, data.mode, data.symbols);
+  note_changed(data.fingerprint, text.fingerprint(), o);
   tasks::Bytes part = text.split(o.split);
   if (o.bytes > 0 && o.bytes < part.size) part.size = o.bytes;
   const int64_t T = config.model.length, stride = o.stride > 0 ? o.stride : T;
   if (stride > T)
     throw UsageError("eval: --stride must be at most model.length = " +
                      std::to_string(T) + ", got " + std::to_string(stride));
-  const auto model = tasks::load_model(o.model, config);
-  const bool terminal = isatty(STDERR_FILENO);
-  const double nats = tasks::evaluate(
-      model, part, T, stride, o.batch, [&](int64_t done, int64_t all) {
-        if (terminal)
-          std::cerr << "\r" << 100 * done / all << " %\033[K" << std::flush;
-      });
-  if (terminal) std::cerr << "\r\033[K";
+  const auto model = tasks::load_model(o.model, config.model);
+  Meter meter("symbols");
+  Answer answer;
+  answer.nats = tasks::evaluate(
+      model, part, T, stride, o.batch,
+      [&](int64_t done, int64_t all) { meter.show(done, all); });
+  answer.json = {{"symbols", part.size},
+                 {"length", T},
+                 {"stride", stride},
+                 {"mode", data.mode}};
+  answer.line = std::to_string(part.size) + " symbols (" + data.mode +
+                "), windows of " + std::to_string(T) + ", " +
+                std::to_string(stride) + " apart";
+  return answer;
+}
+
+Answer judge_pictures(const models::Json& json, const Options& o) {
+  const auto config = tasks::config_as<tasks::ImageConfig>(json);
+  const auto& data = config.data;
+  const auto model = tasks::load_model(o.model, config.model);
+  tasks::Pictures pictures;
+  {
+    Meter meter("files read");
+    pictures = tasks::Pictures::open(
+        o.data.empty() ? data.path : o.data, data.height, data.width,
+        data.valid_images,
+        [&](int64_t done, int64_t all) { meter.show(done, all); });
+  }
+  note_changed(data.fingerprint, pictures.fingerprint(), o);
+  tasks::PicturePart part = pictures.split(o.split);
+  if (o.images > 0 && o.images < part.count) part.count = o.images;
+  if (part.count == 0)
+    throw tasks::DataError((o.data.empty() ? data.path : o.data) +
+                           ": has no pictures in its part '" + o.split + "'");
+  Meter meter("images");
+  Answer answer;
+  answer.nats = tasks::evaluate(
+      model, part, o.batch,
+      [&](int64_t done, int64_t all) { meter.show(done, all); });
+  answer.json = {
+      {"images", part.count}, {"height", data.height}, {"width", data.width}};
+  answer.line = std::to_string(part.count) + " images of " +
+                std::to_string(data.height) + "x" + std::to_string(data.width);
+  return answer;
+}
+
+void run(const Options& o) {
+  const models::Json config = tasks::load_config(o.model);
+  const bool text = config["task"] == "language";
+  if (o.images > 0 && text)
+    throw UsageError(
+        "eval: --images is for models of images; this one is of "
+        "text, which --bytes is for");
+  if ((o.bytes > 0 || o.stride > 0) && !text)
+    throw UsageError(
+        "eval: --bytes and --stride are for models of text; this "
+        "one is of images, which --images is for");
+  const Answer answer =
+      text ? judge_text(config, o) : judge_pictures(config, o);
+  const std::string unit = tasks::task_kind(config).unit;
   if (o.json) {
-    std::cout
-        << models::Json{{"model", o.model},     {"split", o.split},
-                        {"symbols", part.size}, {"length", T},
-                        {"stride", stride},     {"mode", config.data.mode},
-                        {"nats", nats},         {"bpc", nats * kBits}}
-               .dump(2)
-        << '\n';
+    models::Json j{{"model", o.model}, {"split", o.split}};
+    j.update(answer.json);
+    j["nats"] = answer.nats;
+    j[text ? "bpc" : "bits_per_dim"] = answer.nats * kBits;
+    std::cout << j.dump(2) << '\n';
     return;
   }
-  printf("%s: bpc %.4f on %s, %lld symbols (%s), windows of %lld, %lld apart\n",
-         o.model.c_str(), nats * kBits, o.split.c_str(),
-         static_cast<long long>(part.size), config.data.mode.c_str(),
-         static_cast<long long>(T), static_cast<long long>(stride));
+  printf("%s: %s %.4f on %s, %s\n", o.model.c_str(), unit.c_str(),
+         answer.nats * kBits, o.split.c_str(), answer.line.c_str());
 }
 
 }  // namespace
@@ -63,24 +122,35 @@ void run(const Options& o) {
 void add_eval(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("eval", "Bits per character of a model on a text");
+      app.add_subcommand("eval",
+                         "Bits per character of a model on a text, bits per "
+                         "dimension on pictures");
   command->add_option("model", o->model, "Directory of a model")->required();
   command
       ->add_option("--data", o->data,
-                   "Text, any file; default: what it was trained on")
-      ->type_name("FILE");
+                   "Text or pictures; default: what it was trained on")
+      ->type_name("PATH");
   command->add_option("--split", o->split, "train, valid or test (default)")
       ->type_name("NAME");
   command
       ->add_option("--stride", o->stride,
-                   "Bytes from one window to the next; default: the model's "
-                   "length, no overlap. Smaller: more context, more work")
+                   "Text: bytes from one window to the next; default: the "
+                   "model's length, no overlap. Smaller: more context, more "
+                   "work")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
       ->type_name("N");
-  command->add_option("--bytes", o->bytes, "Only the first N of the split")
+  command
+      ->add_option("--bytes", o->bytes, "Text: only the first N of the split")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 40).description(""))
       ->type_name("N");
-  command->add_option("--batch", o->batch, "Windows at once; default: 8")
+  command
+      ->add_option("--images", o->images,
+                   "Pictures: only the first N of the split")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
+      ->type_name("N");
+  command
+      ->add_option("--batch", o->batch,
+                   "Windows or pictures at once; default: 8")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20).description(""))
       ->type_name("N");
   command->add_flag("--json", o->json, "A JSON object instead of a line");
@@ -88,7 +158,8 @@ void add_eval(CLI::App& app) {
   command->footer(
       "Examples:\n"
       "  aft eval runs/text-aft-local-4x128\n"
-      "  aft eval book --split valid --stride 64 --json");
+      "  aft eval book --split valid --stride 64 --json\n"
+      "  aft eval runs/image-aft-local-4x128 --images 100");
   command->callback([o] {
     set_threads(o->threads);
     run(*o);

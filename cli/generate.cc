@@ -5,8 +5,9 @@
 #include <iostream>
 #include <memory>
 
+#include "aft/tasks/language.h"
 #include "cli/commands.h"
-#include "cli/language.h"
+#include "cli/model.h"
 
 namespace aft::cli {
 namespace {
@@ -21,7 +22,8 @@ struct Options {
 };
 
 void run(const Options& o) {
-  const tasks::LanguageConfig config = tasks::load_config(o.model);
+  const auto config = tasks::config_as<tasks::LanguageConfig>(
+      tasks::load_config(o.model, "language"));
   // Symbols have to become bytes again.
   const tasks::Text text =
       tasks::Text::from("", config.data.mode, config.data.symbols);
@@ -54,7 +56,7 @@ void run(const Options& o) {
   // A model may know more symbols than its text has.
   tasks::Sampling sampling = o.sampling;
   sampling.symbols = text.vocabulary();
-  const models::LanguageModel model = tasks::load_model(o.model, config);
+  const models::SequenceModel model = tasks::load_model(o.model, config.model);
   tasks::Generator generator =
       going_on ? tasks::Generator(model, sampling, o.state, symbols)
                : tasks::Generator(model, sampling, symbols);
@@ -100,26 +102,9 @@ void add_generate(CLI::App& app) {
   command->add_option("--bytes", o->bytes, "How many to write; default: 500")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
       ->type_name("N");
-  command
-      ->add_option("--temperature", o->sampling.temperature,
-                   "Below 1: safer; 0: always the likeliest; default: 1")
-      ->check(CLI::Range(0.0, 1000.0).description(""))
-      ->type_name("X");
-  command
-      ->add_option("--top-k", o->sampling.top_k,
-                   "Only the N likeliest bytes; default: all")
-      ->check(CLI::Range(0, 256).description(""))
-      ->type_name("N");
-  command
-      ->add_option("--top-p", o->sampling.top_p,
-                   "Only the likeliest bytes that sum to X; default: 1")
-      ->check(CLI::Range(0.0, 1.0).description(""))
-      ->type_name("X");
-  command
-      ->add_option("--seed", o->sampling.seed,
-                   "The same seed writes the same text; default: 1; with "
-                   "--state: no effect")
-      ->type_name("N");
+  add_sampling(*command, o->sampling,
+               "The same seed writes the same text; default: 1; with --state: "
+               "no effect");
   command
       ->add_option("--save-state", o->save_state,
                    "At the end, write what it takes to go on to FILE")

@@ -6,7 +6,7 @@
 
 #include "aft/tasks/presets.h"
 #include "cli/commands.h"
-#include "cli/language.h"
+#include "cli/model.h"
 #include "cli/table.h"
 
 namespace aft::cli {
@@ -29,7 +29,7 @@ std::string part_of(const std::string& name) {
 /// Bytes that a training process needs, about: the program, weights, gradients
 /// and two moments, and for each token what the layers keep for backward.
 /// Fitted to what `aft bench train` measures; within 30 % of that.
-double training_bytes(const models::LanguageModelConfig& m,
+double training_bytes(const models::SequenceModelConfig& m,
                       const train::TrainConfig& t, double parameters) {
   const double tokens = static_cast<double>(t.batch * m.length),
                d = static_cast<double>(m.width),
@@ -47,47 +47,53 @@ double training_bytes(const models::LanguageModelConfig& m,
 }
 
 void info(const Options& o) {
-  const tasks::LanguageConfig config = choose_config(o.what, o.sets);
-  const models::LanguageModel model(config.model);
+  const models::Json whole = choose_config(o.what, o.sets);
+  const models::SequenceModelConfig config = model_config(whole);
+  const train::TrainConfig recipe = train_config(whole);
+  const models::SequenceModel model(config);
   std::map<std::string, int64_t> parts;
-  int64_t all = 0, layer = 0;
+  int64_t all = 0, layer = 0, mixer = 0;  // mixer: of one layer
   for (const auto& p : model->named_parameters()) {
     parts[part_of(p.key())] += p.value().numel();
     all += p.value().numel();
     if (p.key().compare(0, 9, "blocks_0.") == 0) layer += p.value().numel();
+    if (p.key().compare(0, 15, "blocks_0.mixer.") == 0)
+      mixer += p.value().numel();
   }
-  models::LanguageModelState state = model->start(1);
-  const bool grows = reads_all(config.model.mixer);
+  models::SequenceModelState state = model->start(1);
+  const bool grows = reads_all(config.mixer);
   // What one stream holds after model.length positions.
   double bytes = static_cast<double>(state.bytes());
-  if (config.model.mixer == "attention")
-    bytes = 8.0 * static_cast<double>(config.model.layers *
-                                      config.model.length * config.model.width);
+  if (config.mixer == "attention")
+    bytes =
+        8.0 * static_cast<double>(config.layers * config.length * config.width);
   const double memory =
-      training_bytes(config.model, config.train, static_cast<double>(all));
+      training_bytes(config, recipe, static_cast<double>(all));
   if (o.json) {
     models::Json j{{"name", o.what},
                    {"parameters", all},
                    {"parameters_per_layer", layer},
+                   {"parameters_per_mixer", mixer},
                    {"state_bytes", bytes},
                    {"training_bytes", memory}};
     for (const auto& [name, n] : parts) j["parts"][name] = n;
-    j["config"] = models::to_json(config);
+    j["config"] = whole;
     std::cout << j.dump(2) << '\n';
     return;
   }
-  std::cout << o.what << ": " << config.model.mixer << ", "
-            << config.model.layers << " layers of " << config.model.width
-            << ", length " << config.model.length << "\n\n";
+  std::cout << o.what << ": " << config.mixer << ", " << config.layers
+            << " layers of " << config.width << ", length " << config.length
+            << "\n\n";
   std::vector<std::vector<std::string>> rows;
   for (const auto& [name, n] : parts) rows.push_back({name, std::to_string(n)});
   rows.push_back({"all", std::to_string(all)});
   rows.push_back({"one layer", std::to_string(layer)});
+  rows.push_back({"its mixer", std::to_string(mixer)});
   std::cout << table({"part", "parameters"}, rows, 1)
             << "\nstate of a stream: " << count(bytes) << "B"
             << (grows ? " at the model's length" : ", however long") << "\n"
             << "training memory: about " << count(memory) << "B at batch "
-            << config.train.batch << "\n";
+            << recipe.batch << "\n";
 }
 
 void list(bool json) {
@@ -107,10 +113,12 @@ void list(bool json) {
       return p.paper.is_object() && p.paper.contains(key) ? p.paper[key].dump()
                                                           : "-";
     };
-    rows.push_back({p.name, p.about, figure("train_bpc"), figure("test_bpc")});
+    const tasks::TaskKind& kind = tasks::task_kind(p.config);
+    rows.push_back(
+        {p.name, p.about, kind.unit, figure("train"), figure("test")});
   }
-  std::cout << table({"preset", "what", "paper: train bpc", "test bpc"}, rows,
-                     2);
+  std::cout << table({"preset", "what", "unit", "paper: train", "test"}, rows,
+                     3);
 }
 
 }  // namespace

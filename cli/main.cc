@@ -67,6 +67,8 @@ int run(int argc, char** argv) {
   add_data(app);
   add_eval(app);
   add_generate(app);
+  add_sample(app);
+  add_complete(app);
   add_curves(app);
   add_info(app);
   add_demo(app);

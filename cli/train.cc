@@ -11,10 +11,9 @@
 #include <memory>
 
 #include "aft/io/file.h"
-#include "aft/tasks/language.h"
 #include "cli/commands.h"
 #include "cli/curve.h"
-#include "cli/language.h"
+#include "cli/model.h"
 
 namespace aft::cli {
 namespace {
@@ -58,68 +57,36 @@ void make_output(const std::string& path) {
 
 /// What may not change in a run that goes on: the model (dropout aside), and
 /// what its symbols mean.
-void check_same(const tasks::LanguageConfig& stored,
-                const tasks::LanguageConfig& now) {
-  const auto check = [](const std::string& key, const models::Json& before,
-                        const models::Json& after) {
+void check_same(const models::Json& stored, const models::Json& now) {
+  const auto check = [&](const std::string& part, const std::string& key) {
+    const models::Json &before = stored.at(part).at(key),
+                       &after = now.at(part).at(key);
     if (before != after)
-      throw models::ConfigError(key + " is " + before.dump() +
+      throw models::ConfigError(part + "." + key + " is " + before.dump() +
                                 " in this run, and cannot become " +
                                 after.dump() + "; that takes a new run");
   };
-  const models::Json before = models::to_json(stored.model),
-                     after = models::to_json(now.model);
-  for (const auto& item : before.items()) {
-    if (item.key() != "dropout")
-      check("model." + item.key(), item.value(), after.at(item.key()));
-  }
-  check("data.mode", stored.data.mode, now.data.mode);
-  check("data.symbols", stored.data.symbols, now.data.symbols);
-}
-
-std::string absolute(const std::string& path) {
-  char* real = realpath(path.c_str(), nullptr);
-  const std::string out = real ? real : path;
-  free(real);
-  return out;
-}
-
-/// The text of a run, which config then describes. A run that goes on needs the
-/// one that it began with, or to be told otherwise.
-tasks::Text open_text(const Options& o, tasks::LanguageConfig& config) {
-  tasks::Text text = tasks::Text::open(config.data.path, config.data.mode,
-                                       config.data.symbols);
-  const std::string found = text.fingerprint();
-  if (o.data.empty() && !config.data.fingerprint.empty() &&
-      config.data.fingerprint != found) {
-    throw tasks::DataError(
-        (config.data.path.empty() ? "the built-in text" : config.data.path) +
-        ": is not the text that the run began with: expected "
-        "data.fingerprint " +
-        config.data.fingerprint + ", got " + found +
-        "; `--data FILE` gives the right one, `--set data.fingerprint=` goes "
-        "on anyway");
-  }
-  if (!config.data.path.empty()) config.data.path = absolute(config.data.path);
-  config.data.symbols = text.symbols();
-  config.data.fingerprint = found;
-  return text;
+  for (const auto& item : stored.at("model").items())
+    if (item.key() != "dropout") check("model", item.key());
+  for (const std::string& key : tasks::task_kind(stored).fixed)
+    check("data", key);
 }
 
 class Line {
  public:
+  explicit Line(std::string unit) : unit_(std::move(unit)) {}
   void show(const train::Report& r, bool reported) {
     char text[256];
     const int n = snprintf(
         text, sizeof(text),
-        "step %lld/%lld  loss %.4f  bpc %.4f  %s tokens/s  %s left  %.2f GB",
+        "step %lld/%lld  loss %.4f  %s %.4f  %s tokens/s  %s left  %.2f GB",
         static_cast<long long>(r.step), static_cast<long long>(r.steps), r.loss,
-        r.loss * kBits, count(r.tokens_per_second).c_str(),
+        unit_.c_str(), r.loss * kBits, count(r.tokens_per_second).c_str(),
         duration(r.seconds_left).c_str(), resident() / 1e9);
     std::string line(text, static_cast<size_t>(n));
     if (r.validated) {
-      snprintf(text, sizeof(text), "  validation bpc %.4f (best %.4f)",
-               r.validation * kBits, r.best * kBits);
+      snprintf(text, sizeof(text), "  validation %s %.4f (best %.4f)",
+               unit_.c_str(), r.validation * kBits, r.best * kBits);
       line += text;
     }
     if (terminal_) {
@@ -137,6 +104,7 @@ class Line {
   ~Line() { close(); }
 
  private:
+  const std::string unit_;
   const bool terminal_ = isatty(STDERR_FILENO);
   bool open_ = false;
 };
@@ -154,19 +122,28 @@ void run(const Options& o) {
   const std::string directory = resume          ? o.resume
                                 : o.out.empty() ? "runs/" + name
                                                 : o.out;
-  tasks::LanguageConfig config =
+  const models::Json stored =
       resume ? tasks::load_config(o.resume) : preset_config(o.what);
-  const tasks::LanguageConfig stored = config;
-  apply_sets(config, o.sets);
+  models::Json config = apply_sets(stored, o.sets);
   if (resume) check_same(stored, config);
-  if (!o.data.empty()) config.data.path = o.data;
-  if (o.steps > 0) config.train.steps = o.steps;
+  if (!o.data.empty()) {
+    config["data"]["path"] = o.data;
+    config["data"]["fingerprint"] = "";  // may be others than before
+  }
+  if (o.steps > 0) config["train"]["steps"] = o.steps;
 
-  tasks::LanguageTask task(config, open_text(o, config));
-  train::Trainer trainer(task, config.train, directory);
+  const tasks::TaskKind& kind = tasks::task_kind(config);
+  std::unique_ptr<train::Task> task;
+  {
+    Meter meter("files read");
+    task = kind.make(config,
+                     [&](int64_t done, int64_t all) { meter.show(done, all); });
+  }
+  const train::TrainConfig recipe = train_config(config);
+  train::Trainer trainer(*task, recipe, directory);
   std::string json;
   try {
-    json = models::to_json(config).dump(2) + "\n";
+    json = config.dump(2) + "\n";
   } catch (const models::Json::exception&) {
     throw models::ConfigError("data.path must be UTF-8, as config.json is");
   }
@@ -175,7 +152,7 @@ void run(const Options& o) {
     make_output(directory);
   } else if (trainer.has_checkpoint()) {
     trainer.resume();
-    if (trainer.step() >= config.train.steps) {
+    if (trainer.step() >= recipe.steps) {
       std::cout << directory << ": has " << trainer.step()
                 << " steps already; `--steps N` with more goes on\n";
       return;
@@ -190,17 +167,18 @@ void run(const Options& o) {
   io::write_file(directory + "/config.json", json);
 
   int64_t parameters = 0;
-  for (const auto& p : task.model().parameters()) parameters += p.numel();
-  std::cerr << directory << ": " << config.model.mixer << ", "
-            << config.model.layers << " layers of " << config.model.width
-            << ", " << count(static_cast<double>(parameters))
+  for (const auto& p : task->model().parameters()) parameters += p.numel();
+  const models::SequenceModelConfig model = model_config(config);
+  std::cerr << directory << ": " << model.mixer << ", " << model.layers
+            << " layers of " << model.width << ", "
+            << count(static_cast<double>(parameters))
             << " parameters; Ctrl-C saves\n";
   struct sigaction action {};
   action.sa_handler = on_signal;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 
-  Line line;
+  Line line(kind.unit);
   train::Hooks hooks;
   hooks.stop = [] { return stop_asked != 0; };
   hooks.progress = [&](const train::Report& r, bool reported) {
@@ -210,9 +188,12 @@ void run(const Options& o) {
   const bool done = trainer.run(hooks);
   line.close();
   if (done) {
+    std::string next = kind.next;
+    for (size_t at = 0; (at = next.find("DIR", at)) != std::string::npos;
+         at += directory.size())
+      next.replace(at, 3, directory);
     std::cout << directory << ": done; the curve is " << directory
-              << "/curve.svg, and `aft generate " << directory
-              << "` writes text\n";
+              << "/curve.svg; " << next << "\n";
   } else {
     std::cout << directory << ": saved at step " << trainer.step()
               << "; go on with `aft train --resume " << directory << "`\n";
@@ -224,14 +205,16 @@ void run(const Options& o) {
 void add_train(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "train", "Train a language model on a text, or on the built-in one");
+      "train",
+      "Train a model on a text or on pictures, yours or the built-in ones");
   command->add_option("preset", o->what,
                       "A preset (`aft presets`), or a JSON file like one");
   command
       ->add_option("--data", o->data,
-                   "Text to train on, any file; default: the preset's, or the "
-                   "built-in text")
-      ->type_name("FILE");
+                   "Text (any file) or pictures (CIFAR-10 or a folder of PNG "
+                   "and JPEG) to train on; default: the preset's, or built-in "
+                   "data")
+      ->type_name("PATH");
   command
       ->add_option("--out", o->out,
                    "Directory of the run; default: runs/PRESET")
@@ -254,6 +237,7 @@ void add_train(CLI::App& app) {
       "  aft train text-aft-local-4x128\n"
       "  aft train text-aft-simple-6x256 --data book.txt --out book\n"
       "  aft train text-aft-local-6x256 --set model.window=64 --steps 500\n"
+      "  aft train image-aft-local-4x128 --data holiday/ --out holiday-model\n"
       "  aft train --resume book");
   command->callback([o] {
     set_threads(o->threads);

@@ -8,6 +8,7 @@ packages=(
   libtorch-dev python3-torch python3-numpy    # tensors; the Python package
   libhwy-dev                                  # SIMD
   libcli11-dev nlohmann-json3-dev             # command line, JSON
+  libpng-dev libjpeg-dev                      # pictures
   libgtest-dev                                # tests
   curl unzip                                  # aft data --download
   clang-format clang-tidy                     # make format, make lint

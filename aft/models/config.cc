@@ -70,6 +70,36 @@ void unknown_key(const std::string& where, const std::string& key,
 
 }  // namespace detail
 
+std::vector<std::string> paths(const Json& j, const std::string& where) {
+  std::vector<std::string> out;
+  for (const auto& item : j.items()) {
+    const std::string path =
+        where.empty() ? item.key() : where + "." + item.key();
+    if (!item.value().is_object()) {
+      out.push_back(path);
+      continue;
+    }
+    for (const std::string& inner : paths(item.value(), path))
+      out.push_back(inner);
+  }
+  return out;
+}
+
+void merge(const Json& change, Json& into, const std::string& where) {
+  for (const auto& item : change.items()) {
+    const std::string path =
+        where.empty() ? item.key() : where + "." + item.key();
+    Json& to = into[item.key()];
+    if (!item.value().is_object()) {
+      to = item.value();
+      continue;
+    }
+    if (to.is_null()) to = Json::object();
+    if (!to.is_object()) detail::wrong_value(path, "an object {...}", to);
+    merge(item.value(), to, path);
+  }
+}
+
 Json assignment(const std::string& text,
                 const std::vector<std::string>& known) {
   const size_t equals = text.find('=');

@@ -107,20 +107,12 @@ void from_json(const Json& j, C& c, const std::string& where = "") {
   }
 }
 
-/// The paths of all fields, "model.width", in order.
-template <class C>
-std::vector<std::string> paths(const C& c, const std::string& where = "") {
-  std::vector<std::string> out;
-  C::fields(c, [&](const char* name, const auto& x) {
-    const std::string path = where.empty() ? name : where + "." + name;
-    if constexpr (detail::has_fields<std::decay_t<decltype(x)>>::value) {
-      for (const std::string& inner : paths(x, path)) out.push_back(inner);
-    } else {
-      out.push_back(path);
-    }
-  });
-  return out;
-}
+/// The paths of all values in objects, "model.width", in order.
+std::vector<std::string> paths(const Json& j, const std::string& where = "");
+
+/// Puts the values of `change` in the place of those in `into`. Throws
+/// ConfigError where one has an object and the other has not.
+void merge(const Json& change, Json& into, const std::string& where = "");
 
 /// "model.window=64": a path of `known` and a JSON value (or a bare word, taken
 /// as text), as an object to give to from_json. Throws ConfigError, with the

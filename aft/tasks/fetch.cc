@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
-#include "aft/tasks/text.h"
+#include "aft/tasks/data.h"
 
 extern char** environ;
 
@@ -78,7 +80,10 @@ std::string why_curl(int code) {
 
 struct Remover {
   std::string path;
-  ~Remover() { unlink(path.c_str()); }
+  ~Remover() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
 };
 
 }  // namespace
@@ -94,6 +99,11 @@ const std::vector<Dataset>& datasets() {
        "tinyshakespeare/input.txt",
        1115394,
        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"},
+      {"cifar-10-batches-bin",
+       "CIFAR-10: 50,000 + 10,000 pictures of 32 x 32 in 10 classes",
+       "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", 170052171,
+       "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+       /*archive=*/true},
   };
   return all;
 }
@@ -130,14 +140,14 @@ std::string fetch(const Dataset& set, const std::string& directory,
                   bool quiet) {
   const std::string path = directory + "/" + set.name;
   if (access(path.c_str(), F_OK) == 0) {
-    check_file(set, path);
+    if (!set.archive) check_file(set, path);
     return path;
   }
   const bool zipped =
-      set.address.size() > 4 &&
+      !set.archive && set.address.size() > 4 &&
       set.address.compare(set.address.size() - 4, 4, ".zip") == 0;
-  const Remover whole{path + ".part"}, archive{path + ".part.zip"};
-  const std::string& got = zipped ? archive.path : whole.path;
+  const Remover whole{path + ".part"}, packed{path + ".packed"};
+  const std::string& got = zipped || set.archive ? packed.path : whole.path;
   std::vector<std::string> curl = {"curl", "--fail", "--location", "--output",
                                    got};
   if (quiet) {
@@ -160,8 +170,18 @@ std::string fetch(const Dataset& set, const std::string& directory,
       throw DataError(set.name + ": " + set.address +
                       ": unzip failed with exit code " + std::to_string(unzip));
   }
-  check_file(set, whole.path);
-  if (rename(whole.path.c_str(), path.c_str()) != 0)
+  check_file(set, set.archive ? got : whole.path);
+  std::string unpacked = whole.path;
+  if (set.archive) {
+    unpacked += "/" + set.name;
+    if (mkdir(whole.path.c_str(), 0777) != 0)
+      throw DataError(whole.path + ": cannot be made: " + std::strerror(errno));
+    const int tar = run({"tar", "-xzf", got, "-C", whole.path}, "");
+    if (tar != 0)
+      throw DataError(set.name + ": " + set.address +
+                      ": tar failed with exit code " + std::to_string(tar));
+  }
+  if (rename(unpacked.c_str(), path.c_str()) != 0)
     throw DataError(path + ": cannot be written: " + std::strerror(errno));
   return path;
 }

@@ -4,11 +4,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
-
-#include "aft/io/safetensors.h"
-#include "aft/train/checkpoint.h"
+#include <memory>
 
 namespace aft::tasks {
 namespace {
@@ -25,14 +21,32 @@ torch::Tensor gather(Bytes text, const std::vector<int64_t>& starts,
   return out;
 }
 
-torch::Tensor cross_entropy(const torch::Tensor& logits,
-                            const torch::Tensor& targets, bool mean) {
-  return at::cross_entropy_loss(
-      logits.flatten(0, 1), targets.flatten(), {},
-      mean ? at::Reduction::Mean : at::Reduction::None);
+Json complete(const Json& given) {
+  LanguageConfig config;
+  config.task = "language";
+  models::from_json(given, config);
+  return models::to_json(config);
+}
+
+std::unique_ptr<train::Task> make(Json& json, const Progress&) {
+  LanguageConfig config = config_as<LanguageConfig>(json);
+  auto& data = config.data;
+  Text text = Text::open(data.path, data.mode, data.symbols);
+  const std::string found = text.fingerprint();
+  check_fingerprint(data.path.empty() ? "the built-in text" : data.path,
+                    data.fingerprint, found);
+  if (!data.path.empty()) data.path = absolute(data.path);
+  data.symbols = text.symbols(), data.fingerprint = found;
+  json = models::to_json(config);
+  return std::make_unique<LanguageTask>(config, std::move(text));
 }
 
 }  // namespace
+
+TaskKind language_kind() {
+  return {"language",          "bpc",    "`aft generate DIR` writes text",
+          {"mode", "symbols"}, complete, make};
+}
 
 LanguageTask::LanguageTask(const LanguageConfig& config, Text text)
     : config_(config),
@@ -47,7 +61,7 @@ LanguageTask::LanguageTask(const LanguageConfig& config, Text text)
               text_.valid().size, " for it and data.valid_bytes is ",
               config.data.valid_bytes);
   torch::manual_seed(static_cast<uint64_t>(config.train.seed));
-  model_ = models::LanguageModel(config.model);
+  model_ = models::SequenceModel(config.model);
   model_->recompute(config.train.recompute);
 }
 
@@ -68,9 +82,8 @@ double LanguageTask::validate() {
                   config_.train.batch);
 }
 
-double evaluate(models::LanguageModel model, Bytes text, int64_t T,
-                int64_t stride, int64_t batch,
-                const std::function<void(int64_t, int64_t)>& progress) {
+double evaluate(models::SequenceModel model, Bytes text, int64_t T,
+                int64_t stride, int64_t batch, const Progress& progress) {
   TORCH_CHECK(text.size >= 2, "evaluation needs 2 bytes or more, got ",
               text.size);
   TORCH_CHECK(T >= 1 && stride >= 1 && stride <= T,
@@ -115,239 +128,6 @@ double evaluate(models::LanguageModel model, Bytes text, int64_t T,
   }
   model->train(was_training);
   return total / static_cast<double>(all);
-}
-
-int64_t draw(const torch::Tensor& logits, const Sampling& s, double random) {
-  const torch::Tensor x = logits.to(at::kDouble).contiguous();
-  const double* value = x.data_ptr<double>();
-  std::vector<int64_t> order(static_cast<size_t>(
-      s.symbols > 0 ? std::min(s.symbols, x.numel()) : x.numel()));
-  std::iota(order.begin(), order.end(), int64_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return value[a] > value[b]; });
-  if (s.temperature <= 0) return order[0];
-  if (s.top_k > 0 && s.top_k < static_cast<int64_t>(order.size()))
-    order.resize(static_cast<size_t>(s.top_k));
-  std::vector<double> weight;
-  double total = 0;
-  for (const int64_t i : order) {
-    weight.push_back(std::exp((value[i] - value[order[0]]) / s.temperature));
-    total += weight.back();
-  }
-  double kept = 0;  // the likeliest whose sum reaches top_p of all
-  size_t n = 0;
-  while (n < weight.size() && (n == 0 || kept < s.top_p * total))
-    kept += weight[n++];
-  double left = random * kept;
-  for (size_t i = 0; i < n; ++i) {
-    left -= weight[i];
-    if (left < 0) return order[i];
-  }
-  return order[n - 1];
-}
-
-void Generator::check_prompts(bool may_be_empty) const {
-  TORCH_CHECK(!prompts_.empty(), "Generator: expected a prompt, got none");
-  for (size_t i = 0; i < prompts_.size(); ++i) {
-    TORCH_CHECK(may_be_empty || !prompts_[i].empty(), "Generator: prompt ", i,
-                " is empty");
-    for (const int64_t symbol : prompts_[i]) {
-      TORCH_CHECK(symbol >= 0 && symbol < model_->config.vocabulary,
-                  "Generator: a symbol of prompt ", i, " must be in [0, ",
-                  model_->config.vocabulary, "), got ", symbol);
-    }
-  }
-}
-
-Generator::Generator(models::LanguageModel model, const Sampling& sampling,
-                     std::vector<std::vector<int64_t>> prompts)
-    : model_(std::move(model)),
-      sampling_(sampling),
-      prompts_(std::move(prompts)),
-      seen_(prompts_.size()) {
-  check_prompts(/*may_be_empty=*/false);
-  for (size_t i = 0; i < prompts_.size(); ++i)
-    random_.push_back(nn::mix(sampling.seed, i));
-  model_->eval();
-  state_ = model_->start(static_cast<int64_t>(prompts_.size()));
-  std::vector<int64_t> first;
-  for (const auto& p : prompts_) first.push_back(p[0]);
-  logits_ = feed(first);
-  time_ = 1;
-}
-
-namespace {
-
-/// The tensors of a state by name. A ring of attention is as long as it must
-/// be, and no longer.
-train::NamedTensors tensors_of(const models::LanguageModelState& state,
-                               bool attention) {
-  train::NamedTensors out;
-  for (size_t i = 0; i < state.layers.size(); ++i) {
-    const ops::Stream& s = state.layers[i];
-    const std::string name = "layers." + std::to_string(i) + ".";
-    const auto add = [&](const char* what, const torch::Tensor& x) {
-      if (x.defined())
-        out.emplace_back(name + what,
-                         attention ? x.narrow(1, 0, state.position) : x);
-    };
-    add("sums", s.sums), add("ring_k", s.ring_k), add("ring_v", s.ring_v);
-  }
-  return out;
-}
-
-torch::Tensor rows_of(const std::vector<std::vector<int64_t>>& rows) {
-  const int64_t B = static_cast<int64_t>(rows.size()),
-                n = static_cast<int64_t>(rows[0].size());
-  torch::Tensor out = at::empty({B, n}, at::kLong);
-  for (int64_t b = 0; b < B; ++b)
-    std::copy_n(rows[static_cast<size_t>(b)].data(), n,
-                out.data_ptr<int64_t>() + b * n);
-  return out;
-}
-
-}  // namespace
-
-void Generator::save(const std::string& path) const {
-  train::NamedTensors all =
-      tensors_of(state_, model_->config.mixer == "attention");
-  all.emplace_back("logits", logits_);
-  all.emplace_back("seen", rows_of(seen_));
-  std::vector<std::vector<int64_t>> random;
-  for (const uint64_t r : random_) random.push_back({static_cast<int64_t>(r)});
-  all.emplace_back("random", rows_of(random));
-  train::save_tensors(path, all,
-                      {{"position", std::to_string(state_.position)}});
-}
-
-Generator::Generator(models::LanguageModel model, const Sampling& sampling,
-                     const std::string& path,
-                     std::vector<std::vector<int64_t>> prompts)
-    : model_(std::move(model)),
-      sampling_(sampling),
-      prompts_(std::move(prompts)) {
-  check_prompts(/*may_be_empty=*/true);
-  model_->eval();
-  const auto& config = model_->config;
-  const int64_t B = static_cast<int64_t>(prompts_.size());
-  state_ = model_->start(B);
-  int64_t kept = 0;  // symbols in `seen`
-  {
-    const io::SafeTensors file = io::SafeTensors::open(path);
-    const auto at = file.metadata().find("position");
-    char* end = nullptr;
-    if (at != file.metadata().end())
-      state_.position = std::strtoll(at->second.c_str(), &end, 10);
-    if (!end || *end != 0 || state_.position < 1 ||
-        (config.has_end() && state_.position > config.length)) {
-      throw io::Error(path +
-                      ": expected a state of a generator, with its "
-                      "position in the metadata, got " +
-                      (end ? "'" + at->second + "'" : "none"));
-    }
-    const std::vector<int64_t>& shape = file.at("seen").shape;
-    kept = shape.size() == 2 ? shape[1] : 0;
-    if (config.mixer == "attention") {
-      // Before memory is asked for: does the file have so much?
-      const std::vector<int64_t>& ring = file.at("layers.0.ring_k").shape;
-      if (ring.size() != 3 || ring[1] != state_.position)
-        throw io::Error(path + ": 'layers.0.ring_k' must be [B, " +
-                        std::to_string(state_.position) + ", D]");
-    }
-  }
-  for (ops::Stream& s : state_.layers) {
-    s.position = state_.position;
-    if (config.mixer != "attention") continue;
-    s.ring_k = at::empty({B, s.position, config.width}, s.ring_k.options());
-    s.ring_v = at::empty_like(s.ring_k);
-  }
-  logits_ = at::empty({B, config.vocabulary});
-  const torch::Tensor seen = at::empty({B, kept}, at::kLong),
-                      random = at::empty({B, 1}, at::kLong);
-  train::NamedTensors all = tensors_of(state_, config.mixer == "attention");
-  all.emplace_back("logits", logits_);
-  all.emplace_back("seen", seen);
-  all.emplace_back("random", random);
-  train::load_tensors(path, all);
-  for (int64_t b = 0; b < B; ++b) {
-    const int64_t* row = seen.data_ptr<int64_t>() + b * kept;
-    seen_.emplace_back(row, row + kept);
-    for (const int64_t symbol : seen_.back()) {
-      if (symbol < 0 || symbol >= config.vocabulary)
-        throw io::Error(path + ": a symbol in 'seen' must be in [0, " +
-                        std::to_string(config.vocabulary) + "), got " +
-                        std::to_string(symbol));
-    }
-    random_.push_back(static_cast<uint64_t>(random.data_ptr<int64_t>()[b]));
-  }
-  if (config.has_end() && kept != state_.position)
-    throw io::Error(path + ": 'seen' must have " +
-                    std::to_string(state_.position) +
-                    " symbols a stream, got " + std::to_string(kept));
-}
-
-torch::Tensor Generator::feed(const std::vector<int64_t>& symbols) {
-  const auto& config = model_->config;
-  const int64_t B = static_cast<int64_t>(symbols.size());
-  if (config.has_end()) {
-    if (state_.position == config.length) {
-      // The last half of what was seen, at the first places.
-      const size_t keep = static_cast<size_t>(config.length / 2);
-      state_ = model_->start(B);
-      for (auto& s : seen_) s.erase(s.begin(), s.end() - keep);
-      for (size_t t = 0; t < keep; ++t) {
-        std::vector<int64_t> column;
-        for (const auto& s : seen_) column.push_back(s[t]);
-        model_->step(torch::tensor(column), state_);
-      }
-    }
-    for (size_t i = 0; i < symbols.size(); ++i) seen_[i].push_back(symbols[i]);
-  }
-  return model_->step(torch::tensor(symbols), state_);
-}
-
-std::vector<int64_t> Generator::next() {
-  std::vector<int64_t> drawn, inputs;
-  for (size_t i = 0; i < prompts_.size(); ++i) {
-    if (time_ < prompts_[i].size()) {
-      drawn.push_back(-1);
-      inputs.push_back(prompts_[i][time_]);
-      continue;
-    }
-    random_[i] = nn::mix(random_[i], 1);
-    const double random =
-        std::ldexp(static_cast<double>(random_[i] >> 11), -53);
-    drawn.push_back(draw(logits_[static_cast<int64_t>(i)], sampling_, random));
-    inputs.push_back(drawn.back());
-  }
-  logits_ = feed(inputs);
-  ++time_;
-  return drawn;
-}
-
-LanguageConfig load_config(const std::string& directory) {
-  const std::string path = directory + "/config.json";
-  LanguageConfig config;
-  try {
-    models::from_json(models::read_json_file(path), config);
-  } catch (const models::ConfigError& e) {
-    const std::string text = e.what();
-    throw models::ConfigError(
-        text.compare(0, path.size(), path) == 0 ? text : path + ": " + text);
-  }
-  if (config.task != "language")
-    throw models::ConfigError(path + ": task must be language, got '" +
-                              config.task + "'");
-  return config;
-}
-
-models::LanguageModel load_model(const std::string& directory,
-                                 const LanguageConfig& config) {
-  models::LanguageModel model(config.model);
-  train::load_tensors(directory + "/model.safetensors",
-                      train::tensors_of(*model));
-  model->eval();
-  return model;
 }
 
 }  // namespace aft::tasks

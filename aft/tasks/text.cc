@@ -197,10 +197,10 @@ std::string Text::fingerprint() const {
 }
 
 Windows::Windows(int64_t size, int64_t T, uint64_t seed)
-    : T_(T), count_(T > 0 ? (size - T) / T : 0), seed_(seed) {
+    : T_(T), order_(T > 0 ? (size - T) / T : 0, seed) {
   if (T < 1)
     throw DataError("model.length must be 1 or more, got " + std::to_string(T));
-  if (size < 2 * T || count_ < 1) {
+  if (size < 2 * T || order_.count() < 1) {
     throw DataError("a training text of " + std::to_string(size) +
                     " bytes is too short for windows of " + std::to_string(T) +
                     ": it takes at least " + std::to_string(2 * T));
@@ -208,24 +208,9 @@ Windows::Windows(int64_t size, int64_t T, uint64_t seed)
 }
 
 int64_t Windows::start(int64_t example) {
-  shuffle(example / count_);
-  return offset_ + order_[static_cast<size_t>(example % count_)] * T_;
-}
-
-void Windows::shuffle(int64_t epoch) {
-  if (epoch == epoch_) return;
-  epoch_ = epoch;
-  uint64_t state = nn::mix(seed_, static_cast<uint64_t>(epoch));
-  const auto below = [&](int64_t n) {
-    state = nn::mix(state, 1);
-    return static_cast<int64_t>(state % static_cast<uint64_t>(n));
-  };
-  offset_ = below(T_);
-  order_.resize(static_cast<size_t>(count_));
-  std::iota(order_.begin(), order_.end(), int64_t{0});
-  for (int64_t i = count_ - 1; i > 0; --i)
-    std::swap(order_[static_cast<size_t>(i)],
-              order_[static_cast<size_t>(below(i + 1))]);
+  const uint64_t offset = nn::mix(order_.random(example), 2);
+  return static_cast<int64_t>(offset % static_cast<uint64_t>(T_)) +
+         order_.at(example) * T_;
 }
 
 }  // namespace aft::tasks

@@ -4,21 +4,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "aft/tasks/data.h"
+
 namespace aft::tasks {
-
-struct DataError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-/// Bytes that lie in someone else's memory.
-struct Bytes {
-  const uint8_t* data = nullptr;
-  int64_t size = 0;
-};
 
 /// A text with its three parts: of 100,000,000 bytes (enwik8) the first 90, the
 /// next 5 and the last 5 million, of any other size the same shares. A file is
@@ -78,14 +69,11 @@ class Windows {
   /// Throws DataError unless there is at least one.
   Windows(int64_t size, int64_t T, uint64_t seed);
   int64_t start(int64_t example);
-  int64_t per_epoch() const { return count_; }
+  int64_t per_epoch() const { return order_.count(); }
 
  private:
-  void shuffle(int64_t epoch);
-
-  int64_t T_, count_, offset_ = 0, epoch_ = -1;
-  uint64_t seed_;
-  std::vector<int64_t> order_;
+  int64_t T_;
+  Order order_;
 };
 
 /// The built-in text.

@@ -49,7 +49,7 @@ TEST(Config, BothWays) {
 
 TEST(Config, Assignments) {
   Outer c;
-  const auto known = paths(c);
+  const auto known = paths(to_json(c));
   EXPECT_EQ(known, (std::vector<std::string>{"name", "on", "inner.window",
                                              "inner.rate"}));
   for (const char* text :
@@ -63,7 +63,7 @@ TEST(Config, Assignments) {
 
 TEST(Config, Errors) {
   Outer c;
-  const auto known = paths(c);
+  const auto known = paths(to_json(c));
   EXPECT_EQ(failure([&] { from_json(Json::parse(R"({"nam": 1})"), c); }),
             "unknown key 'nam'; the nearest known ones are name, on or inner");
   EXPECT_EQ(failure([&] {

@@ -17,8 +17,8 @@
 namespace aft::tasks {
 namespace {
 
-models::LanguageModelConfig small(const std::string& mixer) {
-  models::LanguageModelConfig c;
+models::SequenceModelConfig small(const std::string& mixer) {
+  models::SequenceModelConfig c;
   c.mixer = mixer, c.layers = 2, c.width = 16, c.length = 8, c.window = 3;
   c.rank = 3, c.heads = 4, c.dropout = 0, c.vocabulary = 256;
   return c;
@@ -83,7 +83,7 @@ TEST(Evaluate, EveryByteOnce) {
   torch::manual_seed(1);
   const std::string text = numbers(45);
   const Bytes bytes{reinterpret_cast<const uint8_t*>(text.data()), 45};
-  models::LanguageModel model(small("aft-local"));
+  models::SequenceModel model(small("aft-local"));
   model->eval();
   torch::NoGradGuard no_grad;
   // By hand: byte i + 1 from the window that first covers it.
@@ -130,7 +130,7 @@ TEST(Draw, FollowsItsLimits) {
 
 /// What greedy decoding should give, by forward passes on at most `length`
 /// bytes, with the rule for a new start.
-std::vector<int64_t> greedy(models::LanguageModel model,
+std::vector<int64_t> greedy(models::SequenceModel model,
                             std::vector<int64_t> context, int64_t n) {
   torch::NoGradGuard no_grad;
   std::vector<int64_t> out;
@@ -152,9 +152,9 @@ TEST(Generator, StreamsAreForwardPasses) {
     for (bool positions : {true, false}) {
       SCOPED_TRACE(mixer + (positions ? ", positions" : ""));
       torch::manual_seed(2);
-      models::LanguageModelConfig c = small(mixer);
+      models::SequenceModelConfig c = small(mixer);
       c.positions = positions;
-      models::LanguageModel model(c);
+      models::SequenceModel model(c);
       {
         torch::NoGradGuard no_grad;
         for (auto& p : model->parameters()) p.add_(0.5 * torch::randn_like(p));
@@ -185,7 +185,7 @@ TEST(Generator, GoesOnFromAFile) {
   for (const std::string& mixer : nn::mixer_kinds()) {
     SCOPED_TRACE(mixer);
     torch::manual_seed(3);
-    models::LanguageModel model(small(mixer));
+    models::SequenceModel model(small(mixer));
     Generator whole(model, {}, {{1, 2}, {3, 4}});
     for (int t = 0; t < 11; ++t) whole.next();  // past the length, 8
     whole.save(path);
@@ -195,15 +195,15 @@ TEST(Generator, GoesOnFromAFile) {
     Generator fed(model, {}, path, {{5}, {6, 7}});
     EXPECT_EQ(fed.next(), (std::vector<int64_t>{-1, -1}));
     // Another model, another number of streams.
-    models::LanguageModelConfig wide = small(mixer);
+    models::SequenceModelConfig wide = small(mixer);
     wide.width = 32;
-    EXPECT_THROW(Generator(models::LanguageModel(wide), {}, path, {{}, {}}),
+    EXPECT_THROW(Generator(models::SequenceModel(wide), {}, path, {{}, {}}),
                  io::Error);
     EXPECT_THROW(Generator(model, {}, path, {{}}), io::Error);
     EXPECT_THROW(Generator(model, {}, path, {{}, {256}}), c10::Error);
   }
   train::save_tensors(path, {{"seen", torch::zeros({1, 1}, torch::kLong)}});
-  models::LanguageModel model(small("aft-simple"));
+  models::SequenceModel model(small("aft-simple"));
   EXPECT_THROW(Generator(model, {}, path, {{}}), io::Error);
 }
 
@@ -246,7 +246,7 @@ TEST(Presets, AllOfThemFit) {
     models::from_json(p.config, config);
     EXPECT_FALSE(p.about.empty());
     if (config.model.layers * config.model.width <= 2048)
-      models::LanguageModel model(config.model);
+      models::SequenceModel model(config.model);
   }
   EXPECT_THROW(preset("enwik8-aft-lokal"), models::ConfigError);
 }

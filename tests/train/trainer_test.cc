@@ -90,7 +90,7 @@ TEST(AdamW, OnlyLinearWeightsDecay) {
   for (const std::string& mixer : nn::mixer_kinds()) {
     tasks::LanguageConfig c = small_config();
     c.model.mixer = mixer, c.model.heads = 4;
-    models::LanguageModel model(c.model);
+    models::SequenceModel model(c.model);
     AdamW optimizer(*model, {});
     for (const auto& p : model->named_parameters()) {
       const std::string& name = p.key();
@@ -144,7 +144,7 @@ TEST(Trainer, LearnsAndLeavesAModel) {
   }
   EXPECT_GT(first, 4.5);
   EXPECT_LT(models::Json::parse(last)["validation"].get<double>(), 3);
-  models::LanguageModel model(c.model);
+  models::SequenceModel model(c.model);
   load_tensors(directory + "/model.safetensors", tensors_of(*model));
 }
 

@@ -1,6 +1,6 @@
 // The language model with every mixer: streaming equals the parallel forward,
 // nothing leaks from the future, everything learns, blocks may be recomputed.
-#include "aft/models/language_model.h"
+#include "aft/models/sequence_model.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -8,8 +8,8 @@
 namespace aft::models {
 namespace {
 
-LanguageModelConfig small(const std::string& mixer) {
-  LanguageModelConfig c;
+SequenceModelConfig small(const std::string& mixer) {
+  SequenceModelConfig c;
   c.mixer = mixer, c.layers = 2, c.width = 16, c.length = 12, c.window = 4;
   c.rank = 3, c.heads = 4, c.vocabulary = 11, c.dropout = 0.2;
   return c;
@@ -22,26 +22,26 @@ void for_each_model(const F& f) {
     for (bool positions : {true, false}) {
       SCOPED_TRACE(mixer + (positions ? ", positions" : ""));
       torch::manual_seed(3);
-      LanguageModelConfig c = small(mixer);
+      SequenceModelConfig c = small(mixer);
       c.positions = positions;
-      f(LanguageModel(c));
+      f(SequenceModel(c));
     }
   }
 }
 
 /// Weights far from where they start: biases and gates that do something.
-void stir(LanguageModel& model) {
+void stir(SequenceModel& model) {
   torch::NoGradGuard no_grad;
   for (auto& p : model->parameters()) p.add_(0.3 * torch::randn_like(p));
 }
 
-TEST(LanguageModel, StepIsForward) {
-  for_each_model([](LanguageModel model) {
+TEST(SequenceModel, StepIsForward) {
+  for_each_model([](SequenceModel model) {
     stir(model);
     model->eval();
     const torch::Tensor tokens = torch::randint(11, {3, 12});
     const torch::Tensor want = model->forward(tokens);
-    LanguageModelState state = model->start(3), half;
+    SequenceModelState state = model->start(3), half;
     for (int64_t t = 0; t < 12; ++t) {
       if (t == 6) half = state.clone();
       const torch::Tensor got = model->step(tokens.select(1, t), state);
@@ -54,8 +54,8 @@ TEST(LanguageModel, StepIsForward) {
   });
 }
 
-TEST(LanguageModel, TheFutureDoesNotMatter) {
-  for_each_model([](LanguageModel model) {
+TEST(SequenceModel, TheFutureDoesNotMatter) {
+  for_each_model([](SequenceModel model) {
     stir(model);
     model->eval();
     torch::Tensor tokens = torch::randint(11, {2, 12});
@@ -67,10 +67,10 @@ TEST(LanguageModel, TheFutureDoesNotMatter) {
   });
 }
 
-TEST(LanguageModel, StreamsEndWhereTheModelDoes) {
-  for_each_model([](LanguageModel model) {
+TEST(SequenceModel, StreamsEndWhereTheModelDoes) {
+  for_each_model([](SequenceModel model) {
     model->eval();
-    LanguageModelState state = model->start(1);
+    SequenceModelState state = model->start(1);
     const torch::Tensor token = torch::zeros({1}, torch::kLong);
     for (int i = 0; i < 12; ++i) model->step(token, state);
     const int64_t bytes = state.bytes();
@@ -86,9 +86,9 @@ TEST(LanguageModel, StreamsEndWhereTheModelDoes) {
   });
 }
 
-TEST(LanguageModel, DropoutFollowsItsSeed) {
+TEST(SequenceModel, DropoutFollowsItsSeed) {
   torch::manual_seed(1);
-  LanguageModel model(small("aft-local"));
+  SequenceModel model(small("aft-local"));
   const torch::Tensor tokens = torch::randint(11, {2, 12});
   const torch::Tensor y = model->forward(tokens, 5);
   EXPECT_TRUE(torch::equal(y, model->forward(tokens, 5)));
@@ -98,8 +98,8 @@ TEST(LanguageModel, DropoutFollowsItsSeed) {
       torch::equal(model->forward(tokens, 5), model->forward(tokens, 6)));
 }
 
-TEST(LanguageModel, RecomputedBlocksGiveTheSameGradients) {
-  for_each_model([](LanguageModel model) {
+TEST(SequenceModel, RecomputedBlocksGiveTheSameGradients) {
+  for_each_model([](SequenceModel model) {
     stir(model);
     const torch::Tensor tokens = torch::randint(11, {2, 12});
     const auto gradients = [&](bool recompute) {
@@ -126,11 +126,11 @@ TEST(LanguageModel, RecomputedBlocksGiveTheSameGradients) {
   });
 }
 
-TEST(LanguageModel, FirstWeights) {
-  LanguageModelConfig c = small("aft-local");
+TEST(SequenceModel, FirstWeights) {
+  SequenceModelConfig c = small("aft-local");
   c.width = 128, c.layers = 8;
   torch::manual_seed(1);
-  LanguageModel model(c);
+  SequenceModel model(c);
   const auto std_of = [](const torch::Tensor& x) {
     return x.std().item<double>();
   };
@@ -140,16 +140,16 @@ TEST(LanguageModel, FirstWeights) {
   EXPECT_EQ(model->blocks[3]->fc1->bias.abs().max().item<double>(), 0);
 }
 
-TEST(LanguageModel, WrongConfigurations) {
-  const auto message = [](LanguageModelConfig c) -> std::string {
+TEST(SequenceModel, WrongConfigurations) {
+  const auto message = [](SequenceModelConfig c) -> std::string {
     try {
-      LanguageModel model(c);
+      SequenceModel model(c);
     } catch (const c10::Error& e) {
       return e.what_without_backtrace();
     }
     return "";
   };
-  LanguageModelConfig c = small("aft-lokal");
+  SequenceModelConfig c = small("aft-lokal");
   EXPECT_NE(message(c).find("aft-local"), std::string::npos);
   EXPECT_NE(message(c).find("aft-lokal"), std::string::npos);
   c = small("attention"), c.heads = 3;

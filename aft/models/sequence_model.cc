@@ -1,4 +1,4 @@
-#include "aft/models/language_model.h"
+#include "aft/models/sequence_model.h"
 
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
@@ -10,12 +10,12 @@
 
 namespace aft::models {
 
-bool LanguageModelConfig::has_end() const {
+bool SequenceModelConfig::has_end() const {
   return positions || nn::has_max_len(mixer);
 }
 
-LanguageModelState LanguageModelState::clone() const {
-  LanguageModelState copy = *this;
+SequenceModelState SequenceModelState::clone() const {
+  SequenceModelState copy = *this;
   for (ops::Stream& s : copy.layers) {
     for (torch::Tensor* x : {&s.sums, &s.ring_k, &s.ring_v})
       if (x->defined()) *x = x->clone();
@@ -23,17 +23,17 @@ LanguageModelState LanguageModelState::clone() const {
   return copy;
 }
 
-int64_t LanguageModelState::bytes() const {
+int64_t SequenceModelState::bytes() const {
   int64_t total = 0;
   for (const ops::Stream& s : layers) total += s.bytes();
   return total;
 }
 
-LanguageModelImpl::LanguageModelImpl(const LanguageModelConfig& c) : config(c) {
+SequenceModelImpl::SequenceModelImpl(const SequenceModelConfig& c) : config(c) {
   reset();
 }
 
-void LanguageModelImpl::reset() {
+void SequenceModelImpl::reset() {
   const auto& c = config;
   const auto at_least_one = [](const char* name, int64_t x) {
     TORCH_CHECK(x >= 1, "model.", name, " must be 1 or more, got ", x);
@@ -48,7 +48,7 @@ void LanguageModelImpl::reset() {
   const auto block = nn::BlockOptions(mixer).mlp(c.mlp).dropout(c.dropout);
 
   embedding =
-      register_module("embedding", torch::nn::Embedding(c.vocabulary, c.width));
+      register_module("embedding", torch::nn::Embedding(c.inputs(), c.width));
   positions = torch::Tensor();
   if (c.positions)
     positions = register_parameter("positions", at::empty({c.length, c.width}));
@@ -81,14 +81,14 @@ void LanguageModelImpl::reset() {
   }
 }
 
-torch::Tensor LanguageModelImpl::forward(const torch::Tensor& tokens,
+torch::Tensor SequenceModelImpl::forward(const torch::Tensor& tokens,
                                          uint64_t seed) {
   TORCH_CHECK(tokens.dim() == 2 && tokens.scalar_type() == at::kLong,
-              "LanguageModel: tokens must be int64 [B, T], got ",
+              "SequenceModel: tokens must be int64 [B, T], got ",
               tokens.scalar_type(), " ", ops::shape_of(tokens));
   const int64_t T = tokens.size(1);
   TORCH_CHECK(!config.has_end() || T <= config.length,
-              "LanguageModel: a sequence of ", T,
+              "SequenceModel: a sequence of ", T,
               " is longer than model.length = ", config.length);
   torch::Tensor x = embedding(tokens);
   if (positions.defined()) x = x + positions.narrow(0, 0, T);
@@ -102,23 +102,23 @@ torch::Tensor LanguageModelImpl::forward(const torch::Tensor& tokens,
   return head(norm(x));
 }
 
-LanguageModelState LanguageModelImpl::start(int64_t B) const {
-  LanguageModelState state;
+SequenceModelState SequenceModelImpl::start(int64_t B) const {
+  SequenceModelState state;
   for (const nn::Block& b : blocks) state.layers.push_back(b->mixer->start(B));
   return state;
 }
 
-torch::Tensor LanguageModelImpl::step(const torch::Tensor& tokens,
-                                      LanguageModelState& state) {
+torch::Tensor SequenceModelImpl::step(const torch::Tensor& tokens,
+                                      SequenceModelState& state) {
   at::NoGradGuard no_grad;
   TORCH_CHECK(tokens.dim() == 1 && tokens.scalar_type() == at::kLong,
-              "LanguageModel: step takes tokens int64 [B], got ",
+              "SequenceModel: step takes tokens int64 [B], got ",
               tokens.scalar_type(), " ", ops::shape_of(tokens));
   TORCH_CHECK(state.layers.size() == blocks.size(),
-              "LanguageModel: the state has ", state.layers.size(),
+              "SequenceModel: the state has ", state.layers.size(),
               " layers, the model ", blocks.size());
   TORCH_CHECK(!config.has_end() || state.position < config.length,
-              "LanguageModel: a stream ends at model.length = ", config.length);
+              "SequenceModel: a stream ends at model.length = ", config.length);
   torch::Tensor x = embedding(tokens);
   if (positions.defined()) x = x + positions[state.position];
   for (size_t i = 0; i < blocks.size(); ++i)

@@ -1,5 +1,6 @@
-// A byte language model: embedding, pre-norm blocks with any mixer, final norm,
-// head. Bytes in, logits of the next byte out.
+// A model of sequences of symbols, bytes of a text or sub-pixels of a picture:
+// embedding, pre-norm blocks with any mixer, final norm, head. Symbols in,
+// logits of the next symbol out.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -15,7 +16,7 @@
 
 namespace aft::models {
 
-struct LanguageModelConfig {
+struct SequenceModelConfig {
   std::string mixer = "aft-local";  ///< one of nn::mixer_kinds()
   int64_t layers = 24;
   int64_t width = 256;    ///< channels of x
@@ -29,6 +30,7 @@ struct LanguageModelConfig {
   double dropout = 0.1;
   bool positions = true;  ///< learned position embeddings
   int64_t vocabulary = 256;
+  bool start = false;  ///< one more symbol that is read but never predicted
 
   template <class Self, class F>
   static void fields(Self& s, const F& f) {
@@ -36,45 +38,49 @@ struct LanguageModelConfig {
     f("length", s.length), f("window", s.window), f("rank", s.rank);
     f("dense", s.dense), f("heads", s.heads), f("out", s.out), f("mlp", s.mlp);
     f("dropout", s.dropout), f("positions", s.positions);
-    f("vocabulary", s.vocabulary);
+    f("vocabulary", s.vocabulary), f("start", s.start);
   }
   /// Whether streams end at `length`.
   bool has_end() const;
+  /// Symbols that the model reads; the last is the start symbol where it has
+  /// one.
+  int64_t inputs() const { return vocabulary + (start ? 1 : 0); }
 };
 
 /// What a model remembers of B streams. Copies share memory; clone() does not.
-struct LanguageModelState {
+struct SequenceModelState {
   std::vector<ops::Stream> layers;
   int64_t position = 0;
 
-  LanguageModelState clone() const;
+  SequenceModelState clone() const;
   int64_t bytes() const;
 };
 
-class LanguageModelImpl : public torch::nn::Cloneable<LanguageModelImpl> {
+class SequenceModelImpl : public torch::nn::Cloneable<SequenceModelImpl> {
  public:
   /// First weights as GPT's, from torch's generator: N(0, 0.02^2), those that
   /// join the residual stream smaller by sqrt(2 layers), biases 0. Throws
   /// c10::Error for a configuration that does not fit itself.
-  explicit LanguageModelImpl(const LanguageModelConfig& config);
+  explicit SequenceModelImpl(const SequenceModelConfig& config);
   void reset() override;
 
-  /// tokens int64 [B, T], T <= length where the model has positions, to logits
-  /// [B, T, vocabulary]. In training, seed chooses what dropout drops.
+  /// tokens int64 [B, T] in [0, inputs()), T <= length where the model has
+  /// positions, to logits [B, T, vocabulary]. In training, seed chooses what
+  /// dropout drops.
   torch::Tensor forward(const torch::Tensor& tokens, uint64_t seed = 0);
 
   /// B empty streams.
-  LanguageModelState start(int64_t B) const;
-  /// The next byte of each stream, int64 [B], to logits [B, vocabulary]:
+  SequenceModelState start(int64_t B) const;
+  /// The next symbol of each stream, int64 [B], to logits [B, vocabulary]:
   /// forward repeated, at a price that does not grow (aft-full and attention:
   /// that grows with the position). Throws c10::Error past `length` where the
   /// model has an end. Not recorded by autograd.
-  torch::Tensor step(const torch::Tensor& tokens, LanguageModelState& state);
+  torch::Tensor step(const torch::Tensor& tokens, SequenceModelState& state);
 
   /// Compute activations of blocks again in backward instead of keeping them.
   void recompute(bool on) { recompute_ = on; }
 
-  LanguageModelConfig config;
+  SequenceModelConfig config;
   torch::nn::Embedding embedding{nullptr};
   torch::Tensor positions;  ///< [length, width], undefined where off
   std::vector<nn::Block> blocks;
@@ -84,6 +90,6 @@ class LanguageModelImpl : public torch::nn::Cloneable<LanguageModelImpl> {
  private:
   bool recompute_ = false;
 };
-TORCH_MODULE(LanguageModel);
+TORCH_MODULE(SequenceModel);
 
 }  // namespace aft::models

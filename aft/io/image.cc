@@ -1,0 +1,400 @@
+// PNG and JPEG with libpng and libjpeg, which leave by longjmp when they fail.
+// So every function here that calls setjmp, and every callback, owns no object
+// with a destructor: those belong to the callers, and nothing is skipped.
+#include "aft/io/image.h"
+
+// clang-format off
+#include <cstdio>  // jpeglib.h needs it before
+#include <jpeglib.h>
+// clang-format on
+#include <fcntl.h>
+#include <jerror.h>
+#include <png.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csetjmp>
+#include <cstring>
+
+#include "aft/io/file.h"
+#include "aft/io/safetensors.h"
+
+namespace aft::io {
+namespace {
+
+constexpr size_t kMaxBytes = 1'000'000'000;
+// A file of a few kB can ask for a pass over all pixels in every 10 bytes. Real
+// ones have about ten scans.
+constexpr int kMaxScans = 200;
+
+[[noreturn]] void fail(const std::string& name, const std::string& what) {
+  throw Error(name + ": " + what);
+}
+
+void check_bytes(const std::string& name, uint64_t size) {
+  if (size <= kMaxBytes) return;
+  fail(name, "must have at most " + std::to_string(kMaxBytes) + " bytes, got " +
+                 std::to_string(size));
+}
+
+// ---- Out of a library -------------------------------------------------------
+
+// Where a failing library jumps to, and what it said.
+struct Escape {
+  std::jmp_buf where;
+  char message[JMSG_LENGTH_MAX] = "";
+};
+
+[[noreturn]] void leave(Escape* escape, const char* message) {
+  std::snprintf(escape->message, sizeof(escape->message), "%s", message);
+  std::longjmp(escape->where, 1);
+}
+
+[[noreturn]] void leave_png(png_structp png, png_const_charp message) {
+  leave(static_cast<Escape*>(png_get_error_ptr(png)), message);
+}
+
+[[noreturn]] void leave_jpeg(j_common_ptr jpeg) {
+  char message[JMSG_LENGTH_MAX];
+  jpeg->err->format_message(jpeg, message);
+  leave(static_cast<Escape*>(jpeg->client_data), message);
+}
+
+// ---- PNG --------------------------------------------------------------------
+
+// A reader: open() finds the size, read() fills height * width * channels
+// bytes, blend() is what a channel of value c becomes with the fourth one, a.
+// False: message() says why, and only the destructor may follow.
+class PngReader {
+ public:
+  static constexpr char kFormat[] = "PNG";
+
+  PngReader(const uint8_t* data, size_t size) : at_(data), left_(size) {}
+  ~PngReader() { png_destroy_read_struct(&png_, &info_, nullptr); }
+  PngReader(const PngReader&) = delete;
+  PngReader& operator=(const PngReader&) = delete;
+
+  bool open() {
+    if (setjmp(escape_.where)) return false;
+    // A warning is an error too: a wrong checksum, a tRNS that is dropped.
+    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &escape_, leave_png,
+                                  leave_png);
+    if (png_) info_ = png_create_info_struct(png_);
+    if (!info_) leave(&escape_, "out of memory");
+    png_set_read_fn(png_, this, take);
+    png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // ours: later
+    // Text, profiles, gamma and all else that does not make the pixels is
+    // skipped unread: nothing to unpack, nothing to warn of. tRNS stays.
+    png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
+    png_read_info(png_, info_);
+    height = png_get_image_height(png_, info_);
+    width = png_get_image_width(png_, info_);
+    const bool alpha =
+        (png_get_color_type(png_, info_) & PNG_COLOR_MASK_ALPHA) ||
+        png_get_valid(png_, info_, PNG_INFO_tRNS);
+    channels = alpha ? 4 : 3;
+    return true;
+  }
+
+  bool read(uint8_t* out) {
+    if (setjmp(escape_.where)) return false;
+    uint8_t* rows = out;
+    int64_t stride = width * channels;
+    const bool palette =
+        png_get_color_type(png_, info_) == PNG_COLOR_TYPE_PALETTE;
+    if (palette) {  // the indices first, in the last bytes of out
+      png_set_packing(png_);
+      rows += height * (stride - width);
+      stride = width;
+    } else {
+      png_set_expand(png_);
+      png_set_scale_16(png_);
+      png_set_gray_to_rgb(png_);
+    }
+    const int passes = png_set_interlace_handling(png_);
+    png_read_update_info(png_, info_);
+    if (png_get_rowbytes(png_, info_) != static_cast<size_t>(stride)) {
+      leave(&escape_, "rows of an unexpected length");
+    }
+    for (int pass = 0; pass < passes; ++pass) {
+      for (int64_t y = 0; y < height; ++y) {
+        png_read_row(png_, rows + y * stride, nullptr);
+      }
+    }
+    png_read_end(png_, nullptr);
+    if (palette) look_up(rows, out);
+    return true;
+  }
+
+  int blend(int c, int a) const {
+    return (c * a + 255 * (255 - a) + 127) / 255;
+  }
+  const char* message() const { return escape_.message; }
+
+  int64_t height = 0, width = 0, channels = 0;
+
+ private:
+  // libpng would do this too, but make a pixel outside the palette black. out
+  // never overtakes index.
+  void look_up(const uint8_t* index, uint8_t* out) {
+    png_colorp colors = nullptr;
+    png_bytep alphas = nullptr;
+    int num_colors = 0, num_alphas = 0;
+    png_get_PLTE(png_, info_, &colors, &num_colors);
+    png_get_tRNS(png_, info_, &alphas, &num_alphas, nullptr);
+    for (int64_t i = 0; i < height * width; ++i) {
+      const int k = *index++;
+      if (k >= num_colors) leave(&escape_, "a pixel outside the palette");
+      *out++ = colors[k].red;
+      *out++ = colors[k].green;
+      *out++ = colors[k].blue;
+      if (channels == 4) *out++ = k < num_alphas ? alphas[k] : 255;
+    }
+  }
+
+  static void take(png_structp png, png_bytep out, size_t size) {
+    auto* self = static_cast<PngReader*>(png_get_io_ptr(png));
+    if (size > self->left_) leave(&self->escape_, "the file ends early");
+    std::memcpy(out, self->at_, size);
+    self->at_ += size;
+    self->left_ -= size;
+  }
+
+  const uint8_t* at_;
+  size_t left_;
+  png_structp png_ = nullptr;
+  png_infop info_ = nullptr;
+  Escape escape_;
+};
+
+class PngWriter {
+ public:
+  PngWriter() = default;
+  ~PngWriter() { png_destroy_write_struct(&png_, &info_); }
+  PngWriter(const PngWriter&) = delete;
+  PngWriter& operator=(const PngWriter&) = delete;
+
+  bool write(const Image& image) {
+    if (setjmp(escape_.where)) return false;
+    png_ = png_create_write_struct(PNG_LIBPNG_VER_STRING, &escape_, leave_png,
+                                   leave_png);
+    if (png_) info_ = png_create_info_struct(png_);
+    if (!info_) leave(&escape_, "out of memory");
+    png_set_write_fn(png_, this, give, nullptr);
+    png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
+    png_set_compression_level(png_, 6);
+    png_set_filter(png_, PNG_FILTER_TYPE_BASE, PNG_ALL_FILTERS);
+    png_set_IHDR(png_, info_, static_cast<png_uint_32>(image.width),
+                 static_cast<png_uint_32>(image.height), 8, PNG_COLOR_TYPE_RGB,
+                 PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+                 PNG_FILTER_TYPE_DEFAULT);
+    png_write_info(png_, info_);
+    for (int64_t y = 0; y < image.height; ++y) {
+      png_write_row(png_, image.rgb.data() + y * image.width * 3);
+    }
+    png_write_end(png_, nullptr);
+    return true;
+  }
+
+  const char* message() const { return escape_.message; }
+  std::string bytes;
+
+ private:
+  static void give(png_structp png, png_bytep data, size_t size) {
+    auto* self = static_cast<PngWriter*>(png_get_io_ptr(png));
+    bool good = true;
+    try {
+      self->bytes.append(reinterpret_cast<const char*>(data), size);
+    } catch (...) {  // must not pass through C, nor be jumped out of
+      good = false;
+    }
+    if (!good) leave(&self->escape_, "out of memory");
+  }
+
+  png_structp png_ = nullptr;
+  png_infop info_ = nullptr;
+  Escape escape_;
+};
+
+// ---- JPEG -------------------------------------------------------------------
+
+class JpegReader {
+ public:
+  static constexpr char kFormat[] = "JPEG";
+
+  JpegReader(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+  ~JpegReader() { jpeg_destroy_decompress(&jpeg_); }
+  JpegReader(const JpegReader&) = delete;
+  JpegReader& operator=(const JpegReader&) = delete;
+
+  bool open() {
+    jpeg_.err = jpeg_std_error(&errors_);
+    jpeg_.client_data = &escape_;
+    errors_.error_exit = leave_jpeg;
+    errors_.emit_message = warn;
+    if (setjmp(escape_.where)) return false;
+    jpeg_create_decompress(&jpeg_);
+    progress_.progress_monitor = watch;
+    jpeg_.progress = &progress_;
+    jpeg_mem_src(&jpeg_, data_, static_cast<unsigned long>(size_));
+    jpeg_read_header(&jpeg_, TRUE);
+    height = jpeg_.image_height;
+    width = jpeg_.image_width;
+    const bool ink = jpeg_.num_components == 4;
+    channels = ink ? 4 : 3;
+    jpeg_.out_color_space = ink ? JCS_CMYK : JCS_RGB;
+    return true;
+  }
+
+  bool read(uint8_t* out) {
+    if (setjmp(escape_.where)) return false;
+    jpeg_start_decompress(&jpeg_);
+    // The first scan of a channel hands over its table. libjpeg does not mind
+    // if no scan comes: the channel would be grey.
+    for (int c = 0; c < jpeg_.num_components; ++c) {
+      if (!jpeg_.comp_info[c].quant_table)
+        leave(&escape_, "a channel is missing");
+    }
+    while (jpeg_.output_scanline < jpeg_.output_height) {
+      JSAMPROW row = out + jpeg_.output_scanline * width * channels;
+      jpeg_read_scanlines(&jpeg_, &row, 1);
+    }
+    jpeg_finish_decompress(&jpeg_);
+    return true;
+  }
+
+  int blend(int c, int k) const {
+    if (!jpeg_.saw_Adobe_marker) c = 255 - c, k = 255 - k;
+    return (c * k + 127) / 255;
+  }
+  const char* message() const { return escape_.message; }
+
+  int64_t height = 0, width = 0, channels = 0;
+
+ private:
+  static void warn(j_common_ptr jpeg, int level) {
+    // Below 0: "corrupt data", "premature end". Old cameras have made up
+    // versions of JFIF, which means nothing.
+    if (level < 0 && jpeg->err->msg_code != JWRN_JFIF_MAJOR) leave_jpeg(jpeg);
+  }
+
+  static void watch(j_common_ptr jpeg) {
+    const auto* self = reinterpret_cast<j_decompress_ptr>(jpeg);
+    if (self->input_scan_number <= kMaxScans) return;
+    leave(static_cast<Escape*>(jpeg->client_data), "too many scans");
+  }
+
+  const uint8_t* data_;
+  size_t size_;
+  jpeg_decompress_struct jpeg_{};
+  jpeg_error_mgr errors_{};
+  jpeg_progress_mgr progress_{};
+  Escape escape_;
+};
+
+// ---- Both -------------------------------------------------------------------
+
+template <typename Reader>
+Image decode(const uint8_t* data, size_t size, const std::string& name) {
+  Reader reader(data, size);
+  const auto refuse = [&] {
+    fail(name, std::string("must be a good ") + Reader::kFormat +
+                   ", got: " + reader.message());
+  };
+  if (!reader.open()) refuse();
+  internal::check_size(name, reader.height, reader.width);
+  const int64_t pixels = reader.height * reader.width;
+  Image image{reader.height, reader.width,
+              std::vector<uint8_t>(pixels * reader.channels)};
+  if (!reader.read(image.rgb.data())) refuse();
+  if (reader.channels == 4) {
+    const uint8_t* from = image.rgb.data();
+    uint8_t* to = image.rgb.data();  // never ahead of from
+    for (int64_t i = 0; i < pixels; ++i, from += 4) {
+      const int a = from[3];
+      for (int c = 0; c < 3; ++c) {
+        *to++ = static_cast<uint8_t>(reader.blend(from[c], a));
+      }
+    }
+    image.rgb.resize(pixels * 3);
+    image.rgb.shrink_to_fit();
+  }
+  return image;
+}
+
+// The first bytes, for a message: printable ones as they are.
+std::string beginning(const uint8_t* data, size_t size) {
+  std::string out;
+  for (size_t i = 0; i < std::min<size_t>(size, 8); ++i) {
+    char text[5];
+    const bool plain = data[i] >= 0x20 && data[i] < 0x7f;
+    std::snprintf(text, sizeof(text), plain ? "%c" : "\\x%02x", data[i]);
+    out += text;
+  }
+  return out;
+}
+
+std::vector<uint8_t> read_bytes(const std::string& path) {
+  struct Fd {
+    int fd;
+    ~Fd() {
+      if (fd >= 0) ::close(fd);
+    }
+  };
+  // O_NONBLOCK: a FIFO must be refused below, not waited for here.
+  const Fd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  struct stat st;
+  if (file.fd < 0 || ::fstat(file.fd, &st) != 0) {
+    fail(path, std::string("cannot be opened: ") + std::strerror(errno));
+  }
+  if (!S_ISREG(st.st_mode)) {
+    fail(path, std::string("must be a regular file, got ") +
+                   (S_ISDIR(st.st_mode) ? "a directory" : "a special one"));
+  }
+  check_bytes(path, static_cast<uint64_t>(st.st_size));
+  std::vector<uint8_t> bytes(static_cast<size_t>(st.st_size));
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::read(file.fd, bytes.data() + done, bytes.size() - done);
+    if (n == 0) break;  // cut meanwhile; the decoder will say so
+    if (n < 0 && errno != EINTR) {
+      fail(path, std::string("cannot be read: ") + std::strerror(errno));
+    }
+    done += static_cast<size_t>(std::max<ssize_t>(n, 0));
+  }
+  bytes.resize(done);
+  return bytes;
+}
+
+}  // namespace
+
+Image decode_image(const uint8_t* data, size_t size, const std::string& name) {
+  if (size == 0) fail(name, "must be a PNG or JPEG, got an empty file");
+  check_bytes(name, size);
+  const auto begins = [&](const char* magic, size_t n) {
+    return size >= n && std::memcmp(data, magic, n) == 0;
+  };
+  if (begins("\x89PNG\r\n\x1a\n", 8))
+    return decode<PngReader>(data, size, name);
+  if (begins("\xff\xd8\xff", 3)) return decode<JpegReader>(data, size, name);
+  fail(name, "must be a PNG or JPEG, got a file that begins with \"" +
+                 beginning(data, size) + "\"");
+}
+
+Image read_image(const std::string& path) {
+  const std::vector<uint8_t> bytes = read_bytes(path);
+  return decode_image(bytes.data(), bytes.size(), path);
+}
+
+void write_png(const std::string& path, const Image& image) {
+  internal::check_image(path, image);
+  PngWriter writer;
+  if (!writer.write(image)) {
+    fail(path, std::string("cannot be made a PNG: ") + writer.message());
+  }
+  write_file(path, writer.bytes);
+}
+
+}  // namespace aft::io

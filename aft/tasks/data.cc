@@ -1,0 +1,28 @@
+#include "aft/tasks/data.h"
+
+#include <numeric>
+#include <utility>
+
+#include "aft/nn/block.h"
+
+namespace aft::tasks {
+
+uint64_t Order::random(int64_t example) const {
+  return nn::mix(seed_, static_cast<uint64_t>(example / count_));
+}
+
+int64_t Order::at(int64_t example) {
+  if (const int64_t epoch = example / count_; epoch != epoch_) {
+    epoch_ = epoch;
+    uint64_t state = random(example);
+    order_.resize(static_cast<size_t>(count_));
+    std::iota(order_.begin(), order_.end(), int64_t{0});
+    for (size_t i = order_.size() - 1; i > 0; --i) {
+      state = nn::mix(state, 1);
+      std::swap(order_[i], order_[state % (i + 1)]);
+    }
+  }
+  return order_[static_cast<size_t>(example % count_)];
+}
+
+}  // namespace aft::tasks

@@ -1,0 +1,77 @@
+// Autoregressive images: a picture is the sequence of its sub-pixels, row by
+// row, red, green, blue of each pixel, and each is predicted from those before
+// it. Training, likelihood, sampling and completion.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "aft/tasks/data.h"
+#include "aft/tasks/generator.h"
+#include "aft/tasks/pictures.h"
+#include "aft/tasks/task.h"
+
+namespace aft::tasks {
+
+struct PicturesConfig {
+  std::string path;  ///< Pictures::open; "": built in
+  int64_t height = 32, width = 32;
+  bool flip = true;            ///< training pictures: half of them mirrored
+  int64_t shift = 10;          ///< an integer in [-shift, shift] added to all
+  int64_t valid_images = 100;  ///< of the last for training, for validation
+  std::string fingerprint;     ///< of a run: Pictures::fingerprint()
+
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("path", s.path), f("height", s.height), f("width", s.width);
+    f("flip", s.flip), f("shift", s.shift), f("valid_images", s.valid_images);
+    f("fingerprint", s.fingerprint);
+  }
+};
+
+/// model.length is 3 height width, model.start true, model.vocabulary 256:
+/// symbol 256 stands before the first sub-pixel.
+using ImageConfig = RunConfig<models::SequenceModelConfig, PicturesConfig>;
+
+TaskKind image_kind();
+
+/// A training picture as the paper augments it: mirrored or not, one integer
+/// added to all sub-pixels, clipped to [0, 255]. from and to: [height, width,
+/// 3], not the same; random chooses.
+void augment(const PicturesConfig& config, const uint8_t* from, uint64_t random,
+             uint8_t* to);
+
+/// Training a model on pictures.
+class ImageTask : public train::Task {
+ public:
+  /// The model's first weights come from config.train.seed. Throws DataError,
+  /// c10::Error.
+  ImageTask(const ImageConfig& config, Pictures pictures);
+  torch::nn::Module& model() override { return *model_; }
+  torch::Tensor loss(int64_t first, int64_t count, uint64_t seed) override;
+  double validate() override;
+  int64_t tokens() const override { return config_.model.length; }
+
+ private:
+  ImageConfig config_;
+  Pictures pictures_;
+  Order order_;
+  models::SequenceModel model_{nullptr};
+};
+
+/// The mean loss of pictures in nats a sub-pixel. Throws c10::Error for none,
+/// or where their size is not the model's.
+double evaluate(models::SequenceModel model, const PicturePart& pictures,
+                int64_t batch, const Progress& progress = {});
+
+/// Pictures from a model, sub-pixel by sub-pixel on its state: a picture for
+/// each of `given`, of model.length values, that begins with exactly those
+/// given (any number, none too). They run together; pictures of different
+/// calls draw their own random numbers where sampling.first says so.
+std::vector<std::vector<uint8_t>> complete_pictures(
+    models::SequenceModel model, const Sampling& sampling,
+    const std::vector<std::vector<uint8_t>>& given,
+    const Progress& progress = {});
+
+}  // namespace aft::tasks

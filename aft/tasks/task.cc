@@ -1,0 +1,83 @@
+#include "aft/tasks/task.h"
+
+#include <ATen/ATen.h>
+
+#include <cstdlib>
+
+#include "aft/tasks/data.h"
+#include "aft/tasks/image.h"
+#include "aft/tasks/language.h"
+#include "aft/train/checkpoint.h"
+
+namespace aft::tasks {
+
+const std::vector<TaskKind>& task_kinds() {
+  static const std::vector<TaskKind> all = {language_kind(), image_kind()};
+  return all;
+}
+
+const TaskKind& task_kind(const Json& config) {
+  Json name = "language";
+  if (config.is_object() && config.contains("task")) name = config["task"];
+  std::string known;
+  for (const TaskKind& kind : task_kinds()) {
+    if (name == kind.name) return kind;
+    known += (known.empty() ? "" : " or ") + kind.name;
+  }
+  throw models::ConfigError("task must be " + known + ", got " +
+                            models::kind_of(name));
+}
+
+Json load_config(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  const Json read = models::read_json_file(path);
+  try {
+    return task_kind(read).complete(read);
+  } catch (const models::ConfigError& e) {
+    throw models::ConfigError(path + ": " + e.what());
+  }
+}
+
+Json load_config(const std::string& directory, const std::string& task) {
+  const Json config = load_config(directory);
+  if (config["task"] != task)
+    throw models::ConfigError(
+        directory + "/config.json: task must be " + task + " here, got " +
+        config["task"].get<std::string>() + "; " + task_kind(config).next);
+  return config;
+}
+
+models::SequenceModel load_model(const std::string& directory,
+                                 const models::SequenceModelConfig& config) {
+  models::SequenceModel model(config);
+  train::load_tensors(directory + "/model.safetensors",
+                      train::tensors_of(*model));
+  model->eval();
+  return model;
+}
+
+torch::Tensor cross_entropy(const torch::Tensor& logits,
+                            const torch::Tensor& targets, bool mean) {
+  return at::cross_entropy_loss(
+      logits.flatten(0, 1), targets.flatten(), {},
+      mean ? at::Reduction::Mean : at::Reduction::None);
+}
+
+void check_fingerprint(const std::string& data, const std::string& expected,
+                       const std::string& found) {
+  if (expected.empty() || expected == found) return;
+  throw DataError(
+      data + ": is not what the run began with: expected data.fingerprint " +
+      expected + ", got " + found +
+      "; `--data` gives the right one, `--set data.fingerprint=` goes on "
+      "anyway");
+}
+
+std::string absolute(const std::string& path) {
+  char* real = realpath(path.c_str(), nullptr);
+  const std::string out = real ? real : path;
+  free(real);
+  return out;
+}
+
+}  // namespace aft::tasks

@@ -1,0 +1,85 @@
+// What all tasks have in common, and the list of them: a configuration in JSON
+// to something that the trainer trains.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aft/models/config.h"
+#include "aft/models/sequence_model.h"
+#include "aft/train/trainer.h"
+
+namespace aft::tasks {
+
+using models::Json;
+
+/// config.json, and a preset.
+template <class Model, class Data>
+struct RunConfig {
+  std::string task;
+  Model model;
+  Data data;
+  train::TrainConfig train;
+
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("task", s.task), f("model", s.model), f("data", s.data);
+    f("train", s.train);
+  }
+};
+
+/// Told of long work: how much of it is done. May be empty.
+using Progress = std::function<void(int64_t done, int64_t all)>;
+
+struct TaskKind {
+  std::string name;  ///< config.json's "task"
+  std::string unit;  ///< the loss in bits is called so: bpc, bits/dim
+  std::string next;  ///< what to do with a trained model DIR: "`aft ...`"
+  std::vector<std::string> fixed;  ///< keys of data that a run cannot change
+  /// The configuration with every key that it does not name at its default.
+  /// Throws ConfigError: unknown keys, values of a wrong kind.
+  Json (*complete)(const Json& config);
+  /// Opens the data, makes the model with its first weights, and writes into
+  /// the (complete) configuration what identifies the data. Throws ConfigError,
+  /// DataError, c10::Error; DataError where the configuration has identified
+  /// other data.
+  std::unique_ptr<train::Task> (*make)(Json& config, const Progress& progress);
+};
+
+const std::vector<TaskKind>& task_kinds();
+/// Of a configuration, by its key "task"; language where it has none. Throws
+/// ConfigError.
+const TaskKind& task_kind(const Json& config);
+
+/// A configuration that complete() has seen, as a struct.
+template <class Config>
+Config config_as(const Json& config) {
+  Config c;
+  models::from_json(config, c);
+  return c;
+}
+
+/// The configuration of a model directory, complete. Throws ConfigError, which
+/// names the file.
+Json load_config(const std::string& directory);
+/// The same for a command on one task: another one is a ConfigError.
+Json load_config(const std::string& directory, const std::string& task);
+
+/// The weights of a model directory. In evaluation mode. Throws io::Error,
+/// c10::Error.
+models::SequenceModel load_model(const std::string& directory,
+                                 const models::SequenceModelConfig& config);
+
+/// Mean or one by one, in nats: logits [B, T, vocabulary], targets [B, T].
+torch::Tensor cross_entropy(const torch::Tensor& logits,
+                            const torch::Tensor& targets, bool mean);
+
+/// Throws DataError unless `expected` is "" or what was found.
+void check_fingerprint(const std::string& data, const std::string& expected,
+                       const std::string& found);
+/// The path from the root, where it is one that exists.
+std::string absolute(const std::string& path);
+
+}  // namespace aft::tasks

@@ -1,0 +1,177 @@
+#include "cli/model.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+
+#include "aft/tasks/presets.h"
+#include "cli/table.h"
+
+namespace aft::cli {
+
+bool is_directory(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+models::Json preset_config(const std::string& what) {
+  const bool file =
+      what.find('/') != std::string::npos ||
+      (what.size() > 5 && what.compare(what.size() - 5, 5, ".json") == 0);
+  const tasks::Preset preset =
+      file ? tasks::parse_preset(what, models::read_json_file(what))
+           : tasks::preset(what);
+  try {
+    tasks::task_kind(preset.config).complete(preset.config);
+  } catch (const models::ConfigError& e) {
+    throw models::ConfigError(what + ": " + e.what());
+  }
+  return preset.config;
+}
+
+models::Json apply_sets(models::Json config,
+                        const std::vector<std::string>& sets) {
+  const tasks::TaskKind& kind = tasks::task_kind(config);
+  const std::vector<std::string> known = models::paths(kind.complete(config));
+  const auto named = [](const models::ConfigError& e) {
+    return models::ConfigError("--set: " + std::string(e.what()));
+  };
+  for (const std::string& set : sets) {
+    try {
+      const models::Json change = models::assignment(set, known);
+      if (tasks::task_kind(change.contains("task") ? change : config).name !=
+          kind.name)
+        throw models::ConfigError("task is " + kind.name +
+                                  " here, and cannot become another");
+      models::merge(change, config);
+    } catch (const models::ConfigError& e) {
+      throw named(e);
+    }
+  }
+  try {
+    return kind.complete(config);
+  } catch (const models::ConfigError& e) {
+    if (sets.empty()) throw;
+    throw named(e);
+  }
+}
+
+models::Json choose_config(const std::string& what,
+                           const std::vector<std::string>& sets) {
+  return apply_sets(
+      is_directory(what) ? tasks::load_config(what) : preset_config(what),
+      sets);
+}
+
+models::SequenceModelConfig model_config(const models::Json& config) {
+  return tasks::config_as<models::SequenceModelConfig>(config.at("model"));
+}
+
+train::TrainConfig train_config(const models::Json& config) {
+  return tasks::config_as<train::TrainConfig>(config.at("train"));
+}
+
+void add_sets(CLI::App& command, std::vector<std::string>& sets) {
+  command
+      .add_option("--set", sets,
+                  "Change a key of the configuration, for example --set "
+                  "model.window=64; as often as you like")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+}
+
+bool reads_all(const std::string& mixer) {
+  return mixer == "attention" || mixer == "aft-full";
+}
+
+void add_sampling(CLI::App& command, tasks::Sampling& sampling,
+                  const std::string& seed) {
+  command
+      .add_option("--temperature", sampling.temperature,
+                  "Below 1: safer; 0: always the likeliest; default: 1")
+      ->check(CLI::Range(0.0, 1000.0).description(""))
+      ->type_name("X");
+  command
+      .add_option("--top-k", sampling.top_k,
+                  "Only the N likeliest values; default: all")
+      ->check(CLI::Range(0, 256).description(""))
+      ->type_name("N");
+  command
+      .add_option("--top-p", sampling.top_p,
+                  "Only the likeliest values that sum to X; default: 1")
+      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->type_name("X");
+  command.add_option("--seed", sampling.seed, seed)->type_name("N");
+}
+
+namespace {
+
+double now() {
+  const std::chrono::duration<double> d =
+      std::chrono::steady_clock::now().time_since_epoch();
+  return d.count();
+}
+
+}  // namespace
+
+void Meter::show(int64_t done, int64_t all) {
+  const double time = now();
+  const bool terminal = isatty(STDERR_FILENO), first = begun_ == 0;
+  if (first) begun_ = shown_ = time, before_ = done;
+  if (!first && done < all && time - shown_ < (terminal ? 0.1 : 10)) return;
+  if ((first || done >= all) && !terminal) return;
+  shown_ = time;
+  const double rate =
+      static_cast<double>(done - before_) / std::max(time - begun_, 1e-9);
+  std::cerr << (terminal ? "\r" : "") << done << "/" << all << " " << unit_;
+  if (done > before_)
+    std::cerr << "  " << number(rate) << "/s  "
+              << duration(static_cast<double>(all - done) / rate) << " left";
+  std::cerr << (terminal ? "\033[K" : "\n") << std::flush;
+  open_ = terminal;
+}
+
+Meter::~Meter() {
+  if (open_) std::cerr << "\r\033[K" << std::flush;
+}
+
+std::string count(double n) {
+  const char* unit[] = {"", " k", " M", " G"};
+  int i = 0;
+  while (n >= 1000 && i < 3) n /= 1000, ++i;
+  char text[32];
+  snprintf(text, sizeof(text), i == 0 ? "%.0f%s" : "%.3g%s", n, unit[i]);
+  return text;
+}
+
+std::string duration(double seconds) {
+  const int64_t s = static_cast<int64_t>(seconds + 0.5);
+  char text[32];
+  if (s < 60) {
+    snprintf(text, sizeof(text), "%llds", static_cast<long long>(s));
+  } else if (s < 3600) {
+    snprintf(text, sizeof(text), "%lldm%02llds", static_cast<long long>(s / 60),
+             static_cast<long long>(s % 60));
+  } else {
+    snprintf(text, sizeof(text), "%lldh%02lldm",
+             static_cast<long long>(s / 3600),
+             static_cast<long long>(s / 60 % 60));
+  }
+  return text;
+}
+
+double resident() {
+  std::ifstream file("/proc/self/statm");
+  double all = 0, held = 0;
+  file >> all >> held;
+  return file ? held * static_cast<double>(sysconf(_SC_PAGESIZE)) : 0;
+}
+
+}  // namespace aft::cli

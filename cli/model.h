@@ -1,0 +1,69 @@
+// What the commands on models share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "aft/tasks/generator.h"
+#include "aft/tasks/task.h"
+
+namespace aft::cli {
+
+/// The configuration of a preset or a JSON file like one, as it was written.
+/// Throws ConfigError.
+models::Json preset_config(const std::string& what);
+/// `--set` assignments on top of it, and every other key at its default.
+/// Throws ConfigError.
+models::Json apply_sets(models::Json config,
+                        const std::vector<std::string>& sets);
+/// The configuration that `what` names: the directory of a model, a preset, or
+/// a JSON file; with `--set` assignments applied. Throws ConfigError.
+models::Json choose_config(const std::string& what,
+                           const std::vector<std::string>& sets);
+/// Its part "model" and its part "train".
+models::SequenceModelConfig model_config(const models::Json& config);
+train::TrainConfig train_config(const models::Json& config);
+bool is_directory(const std::string& path);
+bool exists(const std::string& path);
+
+/// `--set key=value`, as often as one likes.
+void add_sets(CLI::App& command, std::vector<std::string>& sets);
+
+/// Whether a mixer reads all that came before for each byte, so that its state
+/// and the price of a byte grow with the context.
+bool reads_all(const std::string& mixer);
+
+/// How symbols are drawn: --temperature, --top-k, --top-p and --seed.
+void add_sampling(CLI::App& command, tasks::Sampling& sampling,
+                  const std::string& seed);
+
+/// Long work: what was done of it, the rate and the time left. On a terminal
+/// one line that is overwritten, elsewhere a line every ten seconds.
+class Meter {
+ public:
+  /// unit: what is counted, "images".
+  explicit Meter(std::string unit) : unit_(std::move(unit)) {}
+  ~Meter();
+  Meter(const Meter&) = delete;
+  Meter& operator=(const Meter&) = delete;
+  void show(int64_t done, int64_t all);
+
+ private:
+  std::string unit_;
+  double begun_ = 0, shown_ = 0;  // seconds on a steady clock
+  int64_t before_ = 0;            // done when it began
+  bool open_ = false;
+};
+
+/// 1234567 as "1.23 M".
+std::string count(double n);
+/// Seconds as 12s, 3m05s, 2h10m.
+std::string duration(double seconds);
+/// Resident memory of this process in bytes; 0 where it is not known.
+double resident();
+
+/// Nats to bits.
+inline constexpr double kBits = 1.4426950408889634;
+
+}  // namespace aft::cli

@@ -1,0 +1,26 @@
+// Many small pictures on one sheet, and the drawing of them by a model.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "aft/io/image.h"
+#include "aft/tasks/image.h"
+
+namespace aft::cli {
+
+/// The values of pictures, [height, width, 3] each.
+using PictureList = std::vector<std::vector<uint8_t>>;
+
+/// Pictures of height x width in rows of `columns`, each pixel `scale` pixels
+/// wide, on white.
+io::Image sheet(const PictureList& pictures, int64_t height, int64_t width,
+                int64_t columns, int64_t scale);
+
+/// A picture for each of `given`, which it begins with, `batch` at once, with
+/// progress on stderr.
+PictureList draw_pictures(const models::SequenceModel& model,
+                          tasks::Sampling sampling, const PictureList& given,
+                          int64_t batch);
+
+}  // namespace aft::cli
