@@ -1,18 +1,11 @@
-// Text, windows, evaluation and generation.
+// Text, windows, evaluation.
 #include "aft/tasks/language.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <set>
-
-#include "aft/io/safetensors.h"
-#include "aft/tasks/fetch.h"
-#include "aft/tasks/presets.h"
-#include "aft/train/checkpoint.h"
 
 namespace aft::tasks {
 namespace {
@@ -108,147 +101,6 @@ TEST(Evaluate, EveryByteOnce) {
           << T << " " << stride << " " << batch;
     }
   }
-}
-
-TEST(Draw, FollowsItsLimits) {
-  const torch::Tensor logits = torch::tensor({1.0, 3.0, 2.0, -10.0});
-  Sampling s;
-  s.temperature = 0;
-  EXPECT_EQ(draw(logits, s, 0.99), 1);
-  s.temperature = 1;
-  EXPECT_EQ(draw(logits, s, 0), 1);
-  EXPECT_EQ(draw(logits, s, 1 - 1e-12), 3);
-  s.top_k = 2;
-  EXPECT_EQ(draw(logits, s, 1 - 1e-12), 2);
-  s.top_k = 0, s.top_p = 0.5;
-  EXPECT_EQ(draw(logits, s, 1 - 1e-12), 1);
-  s.top_p = 0.7;
-  EXPECT_EQ(draw(logits, s, 1 - 1e-12), 2);
-  s.top_p = 1, s.symbols = 1;
-  EXPECT_EQ(draw(logits, s, 1 - 1e-12), 0);
-}
-
-/// What greedy decoding should give, by forward passes on at most `length`
-/// bytes, with the rule for a new start.
-std::vector<int64_t> greedy(models::SequenceModel model,
-                            std::vector<int64_t> context, int64_t n) {
-  torch::NoGradGuard no_grad;
-  std::vector<int64_t> out;
-  const int64_t length = model->config.length;
-  for (int64_t i = 0; i < n; ++i) {
-    if (model->config.has_end() &&
-        static_cast<int64_t>(context.size()) > length)
-      context.erase(context.begin(), context.end() - length / 2 - 1);
-    const torch::Tensor logits =
-        model->forward(torch::tensor(context).unsqueeze(0))[0][-1];
-    out.push_back(logits.argmax().item<int64_t>());
-    context.push_back(out.back());
-  }
-  return out;
-}
-
-TEST(Generator, StreamsAreForwardPasses) {
-  for (const std::string& mixer : nn::mixer_kinds()) {
-    for (bool positions : {true, false}) {
-      SCOPED_TRACE(mixer + (positions ? ", positions" : ""));
-      torch::manual_seed(2);
-      models::SequenceModelConfig c = small(mixer);
-      c.positions = positions;
-      models::SequenceModel model(c);
-      {
-        torch::NoGradGuard no_grad;
-        for (auto& p : model->parameters()) p.add_(0.5 * torch::randn_like(p));
-      }
-      model->eval();
-      Sampling s;
-      s.temperature = 0;
-      // Prompts of different lengths run together; 30 bytes pass the length of
-      // 8 more than once.
-      const std::vector<std::vector<int64_t>> prompts = {{1, 2, 3}, {9}};
-      Generator generator(model, s, prompts);
-      std::vector<std::vector<int64_t>> got(2);
-      for (int t = 0; t < 30; ++t) {
-        const auto drawn = generator.next();
-        for (size_t i = 0; i < 2; ++i)
-          if (drawn[i] >= 0) got[i].push_back(drawn[i]);
-      }
-      EXPECT_EQ(got[0].size(), 28u);
-      EXPECT_EQ(got[1].size(), 30u);
-      EXPECT_EQ(got[0], greedy(model, prompts[0], 28));
-      EXPECT_EQ(got[1], greedy(model, prompts[1], 30));
-    }
-  }
-}
-
-TEST(Generator, GoesOnFromAFile) {
-  const std::string path = ::testing::TempDir() + "/generator.safetensors";
-  for (const std::string& mixer : nn::mixer_kinds()) {
-    SCOPED_TRACE(mixer);
-    torch::manual_seed(3);
-    models::SequenceModel model(small(mixer));
-    Generator whole(model, {}, {{1, 2}, {3, 4}});
-    for (int t = 0; t < 11; ++t) whole.next();  // past the length, 8
-    whole.save(path);
-    Generator again(model, {}, path, {{}, {}});
-    for (int t = 0; t < 20; ++t) ASSERT_EQ(whole.next(), again.next()) << t;
-    // More to read before it goes on.
-    Generator fed(model, {}, path, {{5}, {6, 7}});
-    EXPECT_EQ(fed.next(), (std::vector<int64_t>{-1, -1}));
-    // Another model, another number of streams.
-    models::SequenceModelConfig wide = small(mixer);
-    wide.width = 32;
-    EXPECT_THROW(Generator(models::SequenceModel(wide), {}, path, {{}, {}}),
-                 io::Error);
-    EXPECT_THROW(Generator(model, {}, path, {{}}), io::Error);
-    EXPECT_THROW(Generator(model, {}, path, {{}, {256}}), c10::Error);
-  }
-  train::save_tensors(path, {{"seen", torch::zeros({1, 1}, torch::kLong)}});
-  models::SequenceModel model(small("aft-simple"));
-  EXPECT_THROW(Generator(model, {}, path, {{}}), io::Error);
-}
-
-TEST(Fetch, ChecksWhatComes) {
-  const std::string directory = ::testing::TempDir() + "/fetch_test",
-                    source = directory + "/source", name = "abc";
-  std::filesystem::remove_all(directory);
-  std::filesystem::create_directory(directory);
-  std::ofstream(source) << "abc";
-  // SHA-256 of "abc" is the standard's own example.
-  Dataset set{name, "", "file://" + source, 3,
-              "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015a"
-              "d"};
-  EXPECT_EQ(fetch(set, directory, true), directory + "/abc");
-  check_file(set, directory + "/abc");
-  set.address = "file:///nowhere";  // it is there already
-  EXPECT_EQ(fetch(set, directory, true), directory + "/abc");
-  std::ofstream(directory + "/abc") << "abd";
-  EXPECT_THROW(fetch(set, directory, true), DataError);
-  std::filesystem::remove(directory + "/abc");
-  EXPECT_THROW(fetch(set, directory, true), DataError);
-  set.address = "file://" + source, set.sha256[0] = 'c';
-  EXPECT_THROW(fetch(set, directory, true), DataError);
-  set.size = 4;
-  EXPECT_THROW(fetch(set, directory, true), DataError);
-  EXPECT_THROW(fetch(set, "/nowhere", true), DataError);
-  size_t left = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(directory))
-    left += entry.path().filename() != "source";
-  EXPECT_EQ(left, 0u);
-  EXPECT_NE(find_dataset("enwik8"), nullptr);
-  EXPECT_EQ(find_dataset("enwik9"), nullptr);
-}
-
-TEST(Presets, AllOfThemFit) {
-  EXPECT_GE(presets().size(), 25u);
-  for (const Preset& p : presets()) {
-    SCOPED_TRACE(p.name);
-    LanguageConfig config;
-    models::from_json(p.config, config);
-    EXPECT_FALSE(p.about.empty());
-    if (config.model.layers * config.model.width <= 2048)
-      models::SequenceModel model(config.model);
-  }
-  EXPECT_THROW(preset("enwik8-aft-lokal"), models::ConfigError);
 }
 
 }  // namespace
