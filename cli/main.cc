@@ -58,6 +58,8 @@ int run(int argc, char** argv) {
       "  aft presets                 what can be trained\n"
       "  aft train text-aft-local-4x128 --data book.txt --out book\n"
       "  aft generate book --prompt 'Once upon'\n"
+      "  aft train image-aft-local-4x128 --data holiday/ --out holiday-model\n"
+      "  aft sample holiday-model    new pictures\n"
       "  aft demo                    the four operators in a few seconds\n"
       "  aft bench ops               speed against naive code and attention\n"
       "  aft bench ops --help        all options of one command\n"

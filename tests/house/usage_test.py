@@ -53,11 +53,12 @@ class TestUsage(unittest.TestCase):
                 self.assertIn(option, options, chapter.split("\n")[0])
 
     def test_keys(self):
-        info = json.loads(run("info", "text-aft-local-4x128", "--json"))
-        found = list(keys(info["config"]))
-        self.assertGreater(len(found), 30)
-        for key in found:
-            self.assertIn(f"`{key}`", USAGE)
+        for preset in ("text-aft-local-4x128", "image-aft-local-4x128"):
+            info = json.loads(run("info", preset, "--json"))
+            found = list(keys(info["config"]))
+            self.assertGreater(len(found), 30)
+            for key in found:
+                self.assertIn(f"`{key}`", USAGE)
 
 
 if __name__ == "__main__":
