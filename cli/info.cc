@@ -110,8 +110,10 @@ void list(bool json) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& p : tasks::presets()) {
     const auto figure = [&](const char* key) -> std::string {
-      return p.paper.is_object() && p.paper.contains(key) ? p.paper[key].dump()
-                                                          : "-";
+      if (!p.paper.is_object() || !p.paper.contains(key)) return "-";
+      std::string text = p.paper[key].dump();  // the paper prints 2.80, not 2.8
+      while (text.size() < text.find('.') + 3) text += '0';
+      return text;
     };
     const tasks::TaskKind& kind = tasks::task_kind(p.config);
     rows.push_back(

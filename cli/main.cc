@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <new>
 #include <thread>
 
 #include "cli/commands.h"
@@ -137,6 +138,8 @@ int main(int argc, char** argv) {
     return report(e.what(), 2);
   } catch (const c10::Error& e) {
     return report(e.what_without_backtrace(), 1);
+  } catch (const std::bad_alloc&) {
+    return report("not enough memory", 1);
   } catch (const std::exception& e) {
     return report(e.what(), 1);
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 
@@ -39,6 +40,9 @@ models::Json preset_config(const std::string& what) {
 models::Json apply_sets(models::Json config,
                         const std::vector<std::string>& sets) {
   const tasks::TaskKind& kind = tasks::task_kind(config);
+  // What follows from other keys follows anew.
+  for (const std::string& key : kind.derived)
+    if (config.contains("model")) config["model"].erase(key);
   const std::vector<std::string> known = models::paths(kind.complete(config));
   const auto named = [](const models::ConfigError& e) {
     return models::ConfigError("--set: " + std::string(e.what()));
@@ -91,12 +95,24 @@ bool reads_all(const std::string& mixer) {
   return mixer == "attention" || mixer == "aft-full";
 }
 
+CLI::Validator real(double low, double high) {
+  return CLI::Validator(
+      [low, high](const std::string& text) -> std::string {
+        char* end = nullptr;
+        const double x = std::strtod(text.c_str(), &end);
+        if (!text.empty() && *end == 0 && x >= low && x <= high) return "";
+        return "expected a number in [" + number(low) + ", " + number(high) +
+               "], got '" + text + "'";
+      },
+      "");
+}
+
 void add_sampling(CLI::App& command, tasks::Sampling& sampling,
                   const std::string& seed) {
   command
       .add_option("--temperature", sampling.temperature,
                   "Below 1: safer; 0: always the likeliest; default: 1")
-      ->check(CLI::Range(0.0, 1000.0).description(""))
+      ->check(real(0, 1000))
       ->type_name("X");
   command
       .add_option("--top-k", sampling.top_k,
@@ -106,7 +122,7 @@ void add_sampling(CLI::App& command, tasks::Sampling& sampling,
   command
       .add_option("--top-p", sampling.top_p,
                   "Only the likeliest values that sum to X; default: 1")
-      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->check(real(0, 1))
       ->type_name("X");
   command.add_option("--seed", sampling.seed, seed)->type_name("N");
 }

@@ -34,6 +34,8 @@ void add_sets(CLI::App& command, std::vector<std::string>& sets);
 /// and the price of a byte grow with the context.
 bool reads_all(const std::string& mixer);
 
+/// A number in [low, high]; CLI::Range would let NaN pass.
+CLI::Validator real(double low, double high);
 /// How symbols are drawn: --temperature, --top-k, --top-p and --seed.
 void add_sampling(CLI::App& command, tasks::Sampling& sampling,
                   const std::string& seed);

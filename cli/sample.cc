@@ -39,10 +39,10 @@ void sample(const Options& o) {
       o.columns > 0 ? o.columns
                     : static_cast<int64_t>(
                           std::ceil(std::sqrt(static_cast<double>(o.count))));
-  write(o,
-        draw_pictures(model, o.sampling,
-                      PictureList(static_cast<size_t>(o.count)), o.batch),
-        config, std::min(columns, o.count));
+  draw_pictures(model, o.sampling, PictureList(static_cast<size_t>(o.count)),
+                o.batch, [&](const PictureList& pictures) {
+                  write(o, pictures, config, std::min(columns, o.count));
+                });
   std::cout << o.out << ": " << o.count << " images of " << config.data.height
             << "x" << config.data.width << " from " << o.model << ", seed "
             << o.sampling.seed << '\n';
@@ -61,35 +61,34 @@ void complete(const Options& o) {
         [&](int64_t done, int64_t all) { meter.show(done, all); });
   }
   const tasks::PicturePart part = pictures.split(o.split);
-  if (o.first + o.count > part.count)
+  const int64_t left = part.count - o.first,
+                count = o.count > 0 ? o.count : std::min<int64_t>(left, 8);
+  if (left < 1 || count > left)
     throw tasks::DataError(
         (path.empty() ? "the built-in pictures" : path) + ": the part '" +
         o.split + "' has " + std::to_string(part.count) +
         " pictures; expected --first plus --count at most that, got " +
-        std::to_string(o.first + o.count));
+        std::to_string(o.first) + " and " + std::to_string(o.count));
   // Whole rows of pixels are kept.
   const int64_t rows = std::llround(o.keep * static_cast<double>(data.height)),
                 kept = 3 * rows * data.width;
-  constexpr uint8_t kMask = 128;
-  PictureList all, given;
-  for (int64_t i = 0; i < o.count; ++i) {
+  PictureList top, given;
+  for (int64_t i = 0; i < count; ++i) {
     const uint8_t* picture = part[o.first + i];
-    all.emplace_back(picture, picture + kept);
-    all.back().resize(static_cast<size_t>(part.size), kMask);
+    top.emplace_back(picture, picture + kept);
   }
-  for (int64_t t = 0; t < o.times; ++t) {
-    for (int64_t i = 0; i < o.count; ++i) {
-      const uint8_t* picture = part[o.first + i];
-      given.emplace_back(picture, picture + kept);
-    }
-  }
-  for (auto& picture : draw_pictures(model, o.sampling, given, o.batch))
-    all.push_back(std::move(picture));
-  write(o, all, config, o.count);
-  std::cout << o.out << ": " << o.count << " images of '" << o.split
-            << "' with " << rows << " of " << data.height << " rows, completed "
-            << o.times << " times by " << o.model << ", seed "
-            << o.sampling.seed << '\n';
+  for (int64_t t = 0; t < o.times; ++t)
+    given.insert(given.end(), top.begin(), top.end());
+  top = masked(std::move(top), part.size);
+  draw_pictures(model, o.sampling, given, o.batch,
+                [&](const PictureList& pictures) {
+                  PictureList all = top;
+                  all.insert(all.end(), pictures.begin(), pictures.end());
+                  write(o, all, config, count);
+                });
+  std::cout << o.out << ": " << count << " images of '" << o.split << "' with "
+            << rows << " of " << data.height << " rows, completed " << o.times
+            << " times by " << o.model << ", seed " << o.sampling.seed << '\n';
 }
 
 void add_common(CLI::App& command, Options& o) {
@@ -146,7 +145,7 @@ void add_sample(CLI::App& app) {
 
 void add_complete(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  o->out = "completions.png", o->count = 8;
+  o->out = "completions.png";
   CLI::App* command = app.add_subcommand(
       "complete",
       "Complete test pictures whose lower part is masked, on one sheet");
@@ -157,7 +156,9 @@ void add_complete(CLI::App& app) {
       ->type_name("PATH");
   command->add_option("--split", o->split, "train, valid or test (default)")
       ->type_name("NAME");
-  command->add_option("--count", o->count, "How many pictures; default: 8")
+  command
+      ->add_option("--count", o->count,
+                   "How many pictures; default: 8, or as many as there are")
       ->check(CLI::Range(int64_t{1}, int64_t{10000}).description(""))
       ->type_name("N");
   command
@@ -171,7 +172,7 @@ void add_complete(CLI::App& app) {
       ->add_option("--keep", o->keep,
                    "Share of the rows that is given, from the top; default: "
                    "0.5")
-      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->check(real(0, 1))
       ->type_name("X");
   command->footer(
       "On the sheet: the masked pictures on top, a row of completions below "

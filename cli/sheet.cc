@@ -1,6 +1,8 @@
 #include "cli/sheet.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "cli/model.h"
 
@@ -14,6 +16,12 @@ io::Image sheet(const PictureList& pictures, int64_t height, int64_t width,
   const int64_t down = height * scale + gap, across = width * scale + gap;
   io::Image out;
   out.height = rows * down + gap, out.width = columns * across + gap;
+  if (out.height * out.width > io::kMaxPixels)
+    throw std::runtime_error(
+        "a sheet of " + std::to_string(out.height) + " x " +
+        std::to_string(out.width) + " pixels is too large: expected " +
+        std::to_string(io::kMaxPixels) +
+        " at most; try a smaller --scale or fewer pictures");
   out.rgb.assign(static_cast<size_t>(3 * out.height * out.width), 255);
   for (int64_t i = 0; i < count; ++i) {
     const uint8_t* from = pictures[static_cast<size_t>(i)].data();
@@ -30,12 +38,19 @@ io::Image sheet(const PictureList& pictures, int64_t height, int64_t width,
   return out;
 }
 
-PictureList draw_pictures(const models::SequenceModel& model,
-                          tasks::Sampling sampling, const PictureList& given,
-                          int64_t batch) {
-  PictureList out;
+PictureList masked(PictureList given, int64_t size) {
+  constexpr uint8_t kGrey = 128;
+  for (auto& picture : given) picture.resize(static_cast<size_t>(size), kGrey);
+  return given;
+}
+
+void draw_pictures(const models::SequenceModel& model, tasks::Sampling sampling,
+                   const PictureList& given, int64_t batch,
+                   const std::function<void(const PictureList&)>& show) {
   const int64_t all = static_cast<int64_t>(given.size()),
                 T = model->config.length;
+  PictureList out = masked(given, T);
+  show(out);
   Meter meter("sub-pixels");
   for (int64_t first = 0; first < all; first += batch) {
     const int64_t count = std::min(batch, all - first);
@@ -46,9 +61,9 @@ PictureList draw_pictures(const models::SequenceModel& model,
         [&](int64_t done, int64_t) {
           meter.show(first * T + done * count, all * T);
         });
-    std::move(part.begin(), part.end(), std::back_inserter(out));
+    std::move(part.begin(), part.end(), out.begin() + first);
+    show(out);
   }
-  return out;
 }
 
 }  // namespace aft::cli

@@ -1,7 +1,7 @@
 // Many small pictures on one sheet, and the drawing of them by a model.
 #pragma once
 
-#include <string>
+#include <functional>
 #include <vector>
 
 #include "aft/io/image.h"
@@ -17,10 +17,14 @@ using PictureList = std::vector<std::vector<uint8_t>>;
 io::Image sheet(const PictureList& pictures, int64_t height, int64_t width,
                 int64_t columns, int64_t scale);
 
-/// A picture for each of `given`, which it begins with, `batch` at once, with
-/// progress on stderr.
-PictureList draw_pictures(const models::SequenceModel& model,
-                          tasks::Sampling sampling, const PictureList& given,
-                          int64_t batch);
+/// `given`, with what is missing of `size` values in grey.
+PictureList masked(PictureList given, int64_t size);
+
+/// Draws a picture for each of `given`, which it begins with, `batch` at once,
+/// with progress on stderr. `show` gets all of them, those that are not drawn
+/// yet masked, before the first batch and after each.
+void draw_pictures(const models::SequenceModel& model, tasks::Sampling sampling,
+                   const PictureList& given, int64_t batch,
+                   const std::function<void(const PictureList&)>& show);
 
 }  // namespace aft::cli

@@ -66,10 +66,10 @@ void check_same(const models::Json& stored, const models::Json& now) {
                                 " in this run, and cannot become " +
                                 after.dump() + "; that takes a new run");
   };
-  for (const auto& item : stored.at("model").items())
-    if (item.key() != "dropout") check("model", item.key());
   for (const std::string& key : tasks::task_kind(stored).fixed)
     check("data", key);
+  for (const auto& item : stored.at("model").items())
+    if (item.key() != "dropout") check("model", item.key());
 }
 
 class Line {

@@ -1,6 +1,7 @@
 #include "aft/io/file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +13,9 @@
 namespace aft::io {
 
 void write_file(const std::string& path, const std::string& text) {
+  struct stat there;
+  if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
+    throw Error(path + ": cannot be written: it is not a regular file");
   const std::string part = path + ".part";
   const int fd =
       ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

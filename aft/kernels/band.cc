@@ -19,6 +19,7 @@
 #include <limits>
 
 #include "aft/kernels/band-inl.h"
+#include "aft/kernels/exact-inl.h"
 #include "aft/kernels/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -314,16 +315,20 @@ void Backward(const Band& band, int64_t b0, int64_t b1, const Strip<T>& strip,
 
 const BandKernels<float>& BandTable_f32() {
   static constexpr BandKernels<float> kTable = {
-      PackKeys<float>, PackWeights<float>, PackWeightsTransposed<float>,
-      Forward<float>,  PackRows<float>,    Backward<float>,
-      Dw<float>,       ScaleDw<float>,     Outer<float>};
+      PackKeys<float>,     PackWeights<float>, PackWeightsTransposed<float>,
+      Forward<float>,      PackRows<float>,    Backward<float>,
+      Dw<float>,           ScaleDw<float>,     Outer<float>,
+      ExactSums<float>,    ExactRow<float>,    ExactWindow<float>,
+      ExactOutside<float>, ExactDw<float>};
   return kTable;
 }
 const BandKernels<double>& BandTable_f64() {
   static constexpr BandKernels<double> kTable = {
-      PackKeys<double>, PackWeights<double>, PackWeightsTransposed<double>,
-      Forward<double>,  PackRows<double>,    Backward<double>,
-      Dw<double>,       ScaleDw<double>,     Outer<double>};
+      PackKeys<double>,     PackWeights<double>, PackWeightsTransposed<double>,
+      Forward<double>,      PackRows<double>,    Backward<double>,
+      Dw<double>,           ScaleDw<double>,     Outer<double>,
+      ExactSums<double>,    ExactRow<double>,    ExactWindow<double>,
+      ExactOutside<double>, ExactDw<double>};
   return kTable;
 }
 

@@ -196,6 +196,9 @@ struct BandGrad {
   uint8_t* exact;
 };
 
+/// Numbers of a tile in the exact path: three for each of kTile channels.
+inline constexpr int kExact = 3 * kTile;
+
 /// Packed weights: exp(w) of kRows rows interleaved, [blocks, width, kRows],
 /// width >= key_end - key_begin of any block.
 template <class T>
@@ -245,6 +248,29 @@ struct BandKernels {
   /// with a and b exchanged, to the bit.
   void (*outer)(int64_t m, int64_t n, int64_t r, const T* a, const T* b, T* out,
                 int64_t ld);
+
+  // The exact path (exact-inl.h), one tile at a time. w and dw of a row:
+  // element j at [j]. A row is [a | lse | r], kExact numbers; a = 0: it has no
+  // share.
+
+  /// before [keys + 1, kExact]: sums over keys [0, j), as [m | num | den]
+  /// relative to their maximum m; after: over keys [j, keys). Either may be
+  /// null.
+  void (*exact_sums)(const Band&, const Strip<T>&, int tile, double* before,
+                     double* after);
+  /// lse and r of row t; lse = -infinity and r = 0 where it sees no key.
+  void (*exact_row)(const Band&, const Strip<T>&, int tile,
+                    const double* before, const double* after, int64_t t,
+                    const T* w, double* row);
+  /// Adds the share of row t to dk and dv of the keys in its window.
+  void (*exact_window)(const Band&, const Strip<T>&, int tile, int64_t t,
+                       const T* w, const double* row, T* dk, T* dv);
+  /// Adds the shares of all rows to the keys outside of their windows.
+  void (*exact_outside)(const Band&, const Strip<T>&, int tile,
+                        const double* rows, T* dk, T* dv);
+  /// Adds the share of row t to its dw.
+  void (*exact_dw)(const Band&, const Strip<T>&, int tile, int64_t t,
+                   const T* w, const double* row, T* dw);
 };
 template <class T>
 const BandKernels<T>& band_kernels() noexcept;

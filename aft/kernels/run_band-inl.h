@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "aft/kernels/exact.h"
 #include "aft/kernels/kernels.h"
 #include "aft/kernels/run-inl.h"
 #include "aft/kernels/run.h"
@@ -82,31 +81,41 @@ struct Layout {
   }
 };
 
-/// The exact path for one channel of a strip.
+/// The sums of one tile that the exact path needs.
 template <class T>
-ExactChannel<T> exact_channel(const Band& band, const Strip<T>& s, int64_t c,
-                              LogSum* scratch) {
-  return {band, s.k + c, s.stride, s.v + c, s.stride, s.padded, scratch};
-}
+struct ExactSides {
+  ExactSides(const Exec& exec, const Layout<T>& l, const Strip<T>& strip,
+             int tile) {
+    const int64_t n = (l.band.keys + 1) * kExact;
+    memory.grow(exec, n * (l.before + l.after));
+    before = l.before ? memory.get() : nullptr;
+    after = l.after ? memory.get() + n : nullptr;
+    if (before)
+      band_kernels<T>().exact_sums(l.band, strip, tile, before, after);
+  }
+  Buffer<double> memory;
+  double *before, *after;
+};
 
-/// Calls f(t, w) with the biases of each flagged row of [t0, t1), w(j) for the
+/// Calls f(t, w) with the biases of each flagged row of [t0, t1): w[j] for the
 /// keys of its window.
 template <class T, class F>
 void for_exact_rows(const Exec& exec, const Band& band, const BandBias<T>& bias,
                     const uint8_t* flags, int64_t t0, int64_t t1, const F& f) {
   Buffer<T> buffer;
-  for (int64_t s = t0; s < t1; s += kSub) {
-    const int64_t e = std::min(s + kSub, t1);
-    if (std::find(flags + s, flags + e, 1) == flags + e) continue;
+  for (int64_t s = t0; s < t1;) {
+    if (!flags[s]) {
+      ++s;
+      continue;
+    }
+    int64_t e = s + 1;
+    while (e < std::min(s + kSub, t1) && flags[e]) ++e;
     const int64_t lo = band.key_begin(s), hi = std::max(lo, band.key_end(e)),
                   ld = hi - lo;
     buffer.grow(exec, std::max<int64_t>(ld * kSub, 1));
     if (ld > 0) bias.rows(s, e, lo, hi, buffer.get(), ld);
-    for (int64_t t = s; t < e; ++t) {
-      if (!flags[t]) continue;
-      const T* row = buffer.get() + (t - s) * ld - lo;
-      f(t, [row](int64_t j) { return static_cast<double>(row[j]); });
-    }
+    for (int64_t t = s; t < e; ++t) f(t, buffer.get() + (t - s) * ld - lo);
+    s = e;
   }
 }
 

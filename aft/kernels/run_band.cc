@@ -64,19 +64,23 @@ void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
         band_kernels<T>().forward(band, b0, b1, strip, panel, packed.get(),
                                   width, out);
         if (!exact) continue;
-        std::vector<LogSum> scratch(exact_scratch(band.keys));
-        for (int64_t c = 0; c < strip.channels; ++c) {
-          const uint8_t* f = flags.data() + c / kTile * band.rows;
+        for (int tile = 0; tile < strip.tiles(); ++tile) {
+          const uint8_t* f = flags.data() + tile * band.rows;
           if (std::find(f + t0, f + t1, 1) == f + t1) continue;
-          const auto channel = exact_channel(band, strip, c, scratch.data());
+          const ExactSides<T> sides(exec, l, strip, tile);
           for_exact_rows(
-              exec, band, bias, f, t0, t1, [&](int64_t t, const auto& w) {
-                const ExactRow row = channel.forward(t, w);
-                const int64_t i = t * l.D + c;
-                out.y[i] = static_cast<T>(strip.q ? row.r * sigmoid(strip.q[i])
-                                                  : row.r);
-                if (out.r) out.r[i] = static_cast<T>(row.r);
-                if (out.den) out.den[i] = T(1);
+              exec, band, bias, f, t0, t1, [&](int64_t t, const T* w) {
+                alignas(64) double row[kExact];
+                band_kernels<T>().exact_row(band, strip, tile, sides.before,
+                                            sides.after, t, w, row);
+                for (int c = 0; c < strip.lanes(tile); ++c) {
+                  const int64_t i = t * l.D + tile * kTile + c;
+                  const double r = row[2 * kTile + c];
+                  out.y[i] =
+                      static_cast<T>(strip.q ? r * sigmoid(strip.q[i]) : r);
+                  if (out.r) out.r[i] = static_cast<T>(r);
+                  if (out.den) out.den[i] = T(1);
+                }
               });
         }
       }

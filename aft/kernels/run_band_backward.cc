@@ -1,6 +1,7 @@
 // AFT-full and AFT-local backward: dk and dv are the forward product with W
 // transposed over the panel of rows, dw a product of the two panels.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <mutex>
 
@@ -31,7 +32,7 @@ class Backward {
         side_(blocks(band_.keys) * kPanel),
         row_step_(panel_step(row_panel_ + side_ * (l_.before + l_.after))),
         flags_(exec, l_.all_tiles * band_.rows),
-        shares_(l_.all_tiles) {}
+        rows_of_(l_.all_tiles) {}
 
   void run() {
     if (narrow()) {
@@ -178,31 +179,35 @@ class Backward {
   void exact(int64_t task) {
     const Strip<T> strip = l_.strip(p_, task);
     const int64_t at = l_.row_offset(task), key_at = l_.key_offset(task);
-    std::vector<LogSum> scratch;
-    for (int64_t c = 0; c < strip.channels; ++c) {
-      const int64_t tile = l_.first_tile(task) + c / kTile;
+    for (int i = 0; i < strip.tiles(); ++i) {
+      const int64_t tile = l_.first_tile(task) + i, c0 = i * kTile;
       const uint8_t* f = flags(tile);
       if (std::find(f, f + band_.rows, 1) == f + band_.rows) continue;
-      if (shares_[tile].empty())
-        shares_[tile].assign(kTile * band_.rows, ExactShare{0, 0, 0});
-      scratch.resize(exact_scratch(band_.keys));
-      const auto channel = exact_channel(band_, strip, c, scratch.data());
-      ExactShare* shares = shares_[tile].data() + c % kTile * band_.rows;
-      T *dk = grad_.dk + key_at + c, *dv = grad_.dv + key_at + c;
+      rows_of_[tile].grow(exec_, band_.rows * kExact);
+      double* rows = rows_of_[tile].get();
+      std::fill_n(rows, band_.rows * kExact, 0.);
+      const ExactSides<T> sides(exec_, l_, strip, i);
+      T *dk = grad_.dk + key_at + c0, *dv = grad_.dv + key_at + c0;
       for_exact_rows(
-          exec_, band_, bias_, f, 0, band_.rows, [&](int64_t t, const auto& w) {
-            const ExactRow row = channel.forward(t, w);
-            const int64_t i = t * l_.D + c;
-            const double g = dy_[at + i],
-                         gate = strip.q ? sigmoid(strip.q[i]) : 1;
-            if (strip.q)
-              grad_.dq[at + i] = static_cast<T>(
-                  g * gate * sigmoid(-static_cast<double>(strip.q[i])) * row.r);
-            if (!row.any) return;
-            shares[t] = {g * gate, row.lse, row.r};
-            channel.backward_window(t, shares[t], w, dk, dv);
+          exec_, band_, bias_, f, 0, band_.rows, [&](int64_t t, const T* w) {
+            double* row = rows + t * kExact;
+            band_kernels<T>().exact_row(band_, strip, i, sides.before,
+                                        sides.after, t, w, row);
+            for (int c = 0; c < strip.lanes(i); ++c) {
+              const int64_t x = t * l_.D + c0 + c;
+              const double g = dy_[at + x], q = strip.q ? strip.q[x] : 0,
+                           gate = strip.q ? sigmoid(q) : 1;
+              if (strip.q)
+                grad_.dq[at + x] =
+                    static_cast<T>(g * gate * sigmoid(-q) * row[2 * kTile + c]);
+              const bool any =
+                  row[kTile + c] > -std::numeric_limits<double>::infinity();
+              row[c] = any ? g * gate : 0;
+            }
+            band_kernels<T>().exact_window(band_, strip, i, t, w, row, dk, dv);
           });
-      channel.backward_outside(shares, dk, dv);
+      if (l_.before)
+        band_kernels<T>().exact_outside(band_, strip, i, rows, dk, dv);
     }
   }
 
@@ -271,23 +276,17 @@ class Backward {
 
   void exact_biases(int64_t t0, int64_t t1, int64_t j0, const T* w, T* dw,
                     int64_t ld) {
-    for (int64_t tile = 0; tile < l_.all_tiles; ++tile) {
-      if (shares_[tile].empty()) continue;
-      const int64_t batch = tile / l_.tiles, c0 = tile % l_.tiles * kTile,
-                    at = batch * band_.keys * l_.D;
-      const uint8_t* padded =
-          p_.padded ? p_.padded + batch * band_.keys : nullptr;
-      for (int64_t t = t0; t < t1; ++t) {
-        for (int64_t c = c0; c < std::min<int64_t>(c0 + kTile, l_.D); ++c) {
-          const ExactShare s = shares_[tile][(c - c0) * band_.rows + t];
-          for (int64_t j = band_.key_begin(t);
-               s.a != 0 && j < band_.key_end(t + 1); ++j) {
-            if (padded && padded[j]) continue;
-            const int64_t i = (t - t0) * ld + j - j0, x = at + j * l_.D + c;
-            const double p =
-                std::exp(static_cast<double>(p_.k[x]) + w[i] - s.lse);
-            dw[i] += static_cast<T>(s.a * p * (p_.v[x] - s.r));
-          }
+    for (int64_t task = 0; task < l_.tasks; ++task) {
+      const Strip<T> strip = l_.strip(p_, task);
+      for (int i = 0; i < strip.tiles(); ++i) {
+        const int64_t tile = l_.first_tile(task) + i;
+        if (!rows_of_[tile].get()) continue;
+        for (int64_t t = t0; t < t1; ++t) {
+          const int64_t at = (t - t0) * ld - j0;
+          if (flags(tile)[t])
+            band_kernels<T>().exact_dw(band_, strip, i, t, w + at,
+                                       rows_of_[tile].get() + t * kExact,
+                                       dw + at);
         }
       }
     }
@@ -305,8 +304,8 @@ class Backward {
   Buffer<T> keys_, rows_;  // panels of all tiles
   Buffer<T> dw_;           // pieces of dw
   Buffer<uint8_t> flags_;
-  std::vector<std::vector<ExactShare>>
-      shares_;  // of tiles with exact rows: [kTile, rows]
+  std::vector<Buffer<double>>
+      rows_of_;  // of tiles with exact rows: [rows, kExact]
 };
 
 }  // namespace

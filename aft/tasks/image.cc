@@ -77,7 +77,8 @@ TaskKind image_kind() {
   return {"image",
           "bits/dim",
           "`aft sample DIR` draws pictures, `aft complete DIR` completes some",
-          {"height", "width"},
+          {"height", "width", "valid_images"},
+          /*derived=*/{"length"},
           complete,
           make};
 }

@@ -45,7 +45,8 @@ std::unique_ptr<train::Task> make(Json& json, const Progress&) {
 
 TaskKind language_kind() {
   return {"language",          "bpc",    "`aft generate DIR` writes text",
-          {"mode", "symbols"}, complete, make};
+          {"mode", "symbols"},
+          /*derived=*/{},      complete, make};
 }
 
 LanguageTask::LanguageTask(const LanguageConfig& config, Text text)

@@ -1,9 +1,11 @@
 #include "aft/tasks/pictures.h"
 
 #include <ATen/Parallel.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -20,9 +22,25 @@ namespace fs = std::filesystem;
 constexpr int64_t kSide = 32, kPlane = kSide * kSide;
 constexpr int64_t kRecord = 1 + 3 * kPlane, kRecords = 10000;
 
+/// Before memory is asked for: does the machine have so much?
+void check_memory(int64_t count, int64_t size) {
+  const double need = static_cast<double>(count) * static_cast<double>(size),
+               have = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                      static_cast<double>(sysconf(_SC_PAGESIZE));
+  if (have > 0 && need > have)
+    throw DataError(std::to_string(count) + " pictures of " +
+                    std::to_string(size) + " values take " +
+                    std::to_string(std::llround(need / 1e9)) +
+                    " GB, and this machine has " +
+                    std::to_string(std::llround(have / 1e9)));
+}
+
 /// One batch of CIFAR-10, added to `to` at the given size.
 void read_batch(const std::string& path, int64_t height, int64_t width,
                 std::vector<uint8_t>& to) {
+  if (std::error_code error; !fs::is_regular_file(path, error))
+    throw DataError(path +
+                    ": expected a batch of CIFAR-10, got no regular file");
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file)
     throw DataError(path + ": cannot be opened: " + std::strerror(errno));
@@ -40,6 +58,7 @@ void read_batch(const std::string& path, int64_t height, int64_t width,
     throw DataError(path + ": cannot be read: " + std::strerror(errno));
   const int64_t size = 3 * height * width;
   const size_t before = to.size();
+  check_memory(static_cast<int64_t>(before) / size + kRecords, size);
   to.resize(before + static_cast<size_t>(kRecords * size));
   io::Image image{kSide, kSide, std::vector<uint8_t>(3 * kPlane)};
   for (int64_t i = 0; i < kRecords; ++i) {
@@ -73,7 +92,8 @@ std::vector<std::string> list_pictures(const std::string& folder) {
   std::error_code error;
   for (fs::recursive_directory_iterator at(folder, error), end;
        !error && at != end; at.increment(error)) {
-    if (is_picture(at->path()) && at->is_regular_file(error))
+    std::error_code ignored;  // a link to nowhere is for the reader to name
+    if (is_picture(at->path()) && !at->is_directory(ignored))
       out.push_back(at->path().string());
   }
   if (error) throw DataError(folder + ": cannot be read: " + error.message());
@@ -86,6 +106,7 @@ void read_pictures(const std::vector<std::string>& paths, int64_t height,
                    const Progress& progress) {
   const int64_t all = static_cast<int64_t>(paths.size()),
                 size = 3 * height * width;
+  check_memory(all, size);
   to.resize(static_cast<size_t>(all * size));
   for (int64_t done = 0; done < all;) {
     const int64_t end = std::min(all, done + 64);
@@ -130,6 +151,7 @@ Pictures Pictures::open(const std::string& path, int64_t height, int64_t width,
   };
   if (path.empty()) {
     constexpr int64_t kTrain = 2000, kTest = 200;
+    check_memory(kTrain + kTest, size);
     out.data_.resize(static_cast<size_t>((kTrain + kTest) * size));
     for (int64_t i = 0; i < kTrain + kTest; ++i)
       draw_picture(static_cast<uint64_t>(i), height, width,
@@ -189,13 +211,12 @@ PicturePart Pictures::split(const std::string& name) const {
 }
 
 std::string Pictures::fingerprint() const {
-  // A row of up to 256 pictures, spread evenly.
-  const PicturePart part = train();
-  const int64_t apart = std::max<int64_t>(part.count / 256, 1);
   uint64_t hash = 0;
-  for (int64_t i = 0; i < part.count; i += apart) {
-    const uint8_t* row = part[i] + height_ / 2 * width_ * 3;
-    for (int64_t j = 0; j < 3 * width_; ++j) hash = nn::mix(hash, row[j]);
+  for (size_t i = 0; i < data_.size(); i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, data_.data() + i,
+                std::min(sizeof(word), data_.size() - i));
+    hash = nn::mix(hash ^ word, 0);
   }
   return std::to_string(train_ + valid_ + test_) + "-" + std::to_string(hash);
 }

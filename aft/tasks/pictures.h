@@ -39,7 +39,7 @@ class Pictures {
  public:
   /// path "": built in. valid: how many of the last training pictures are kept
   /// for validation, but a tenth at the most. Throws DataError, io::Error,
-  /// which name the file.
+  /// which name the file; DataError for more than the machine's memory.
   static Pictures open(const std::string& path, int64_t height, int64_t width,
                        int64_t valid, const Progress& progress = {});
 
@@ -50,7 +50,7 @@ class Pictures {
   PicturePart test() const { return part(train_ + valid_, test_); }
   /// By name: train, valid or test. Throws DataError.
   PicturePart split(const std::string& name) const;
-  /// Tells data sets apart: their size and a hash of training pictures.
+  /// Tells data sets apart: their size and a hash of all pictures.
   std::string fingerprint() const;
 
  private:

@@ -37,7 +37,8 @@ struct TaskKind {
   std::string name;  ///< config.json's "task"
   std::string unit;  ///< the loss in bits is called so: bpc, bits/dim
   std::string next;  ///< what to do with a trained model DIR: "`aft ...`"
-  std::vector<std::string> fixed;  ///< keys of data that a run cannot change
+  std::vector<std::string> fixed;    ///< keys of data that a run cannot change
+  std::vector<std::string> derived;  ///< keys of model that follow from others
   /// The configuration with every key that it does not name at its default.
   /// Throws ConfigError: unknown keys, values of a wrong kind.
   Json (*complete)(const Json& config);
