@@ -21,7 +21,7 @@ io::Image sheet(const PictureList& pictures, int64_t height, int64_t width,
         "a sheet of " + std::to_string(out.height) + " x " +
         std::to_string(out.width) + " pixels is too large: expected " +
         std::to_string(io::kMaxPixels) +
-        " at most; try a smaller --scale or fewer pictures");
+        " pixels at most; try a smaller --scale or fewer pictures");
   out.rgb.assign(static_cast<size_t>(3 * out.height * out.width), 255);
   for (int64_t i = 0; i < count; ++i) {
     const uint8_t* from = pictures[static_cast<size_t>(i)].data();

@@ -1,8 +1,8 @@
-// The exact path: rows whose exponents are too far apart for products of
-// exponentials. One channel at a time, in double, every exponent taken relative
-// to its row's own maximum, the keys outside the window through running maxima.
-// Slow beside the SIMD path, still O(window) a row, and right for every finite
-// input.
+// The exact path of conv: rows whose exponents are too far apart for products
+// of exponentials. One channel at a time, in double, every exponent taken
+// relative to its row's own maximum, the keys outside the window through
+// running maxima. Slow beside the SIMD path, still O(window) a row, and right
+// for every finite input. That of full and local is exact-inl.h.
 #pragma once
 
 #include <cmath>

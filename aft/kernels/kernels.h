@@ -23,7 +23,7 @@ inline constexpr int kPanel = 2 * kTile;
 /// reference stay below `exponent`, |v| and |dy| below `value`. Then no
 /// product, sum or quotient of it overflows, and what underflows is below
 /// rounding (docs/math.md, "Stability"). Anything else takes the exact path of
-/// exact.h.
+/// exact-inl.h, exact.h.
 template <class T>
 struct Safe;
 template <>

@@ -1,6 +1,6 @@
 // AFT-full and AFT-local forward: pieces of w are made, packed and multiplied,
 // block by block, so that no more than a block of w exists; rows that the fast
-// path may not take go through exact.h.
+// path may not take go through exact-inl.h.
 #include <algorithm>
 
 #include "aft/kernels/kernels.h"

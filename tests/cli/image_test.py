@@ -625,7 +625,7 @@ class TestImages(unittest.TestCase):
                        "--count", 1, "--out", out)  # fmt: skip
         self.assertEqual(["text"], os.listdir(self.work))
         # More than a picture can have: 2 x 289 places of 64 times 4 x 6 pixels.
-        self.fails(1, [self.sheet, "67108864 pixels"], "sample", self.model,
+        self.fails(1, ["67108864 pixels"], "sample", self.model,
                    "--count", 290, "--columns", 289, "--scale", 64,
                    "--out", self.sheet)  # fmt: skip
         for option in ("--keep=nan", "--temperature=nan", "--top-p=nan"):
