@@ -49,7 +49,7 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
   const TileTag<T> d;
   const int lanes = strip.lanes(tile);
   const T *keys = strip.k + tile * kTile, *values = strip.v + tile * kTile;
-  const auto limit = hn::Set(d, Safe<T>::exponent),
+  const auto limit = hn::Set(d, Safe<T>::key),
              v_limit = hn::Set(d, Safe<T>::value);
   HWY_ALIGN T kb[kTile], vb[kTile];
   for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
@@ -91,9 +91,8 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
       for (int c = static_cast<int>(i); c < last; ++c) {
         const T x = keys[j * strip.stride + c] - s.ref[c];
         const T v = values[j * strip.stride + c];
-        const bool beyond = x > Safe<T>::exponent ||
-                            std::abs(v) > Safe<T>::value ||
-                            (band.window_only && x < -Safe<T>::exponent);
+        const bool beyond = x > Safe<T>::key || std::abs(v) > Safe<T>::value ||
+                            (band.window_only && x < -Safe<T>::key);
         if (!beyond) continue;
         s.safe = std::min(s.safe, j);
         panel[j * kPanel + c] = panel[j * kPanel + kTile + c] = T(0);
@@ -105,7 +104,7 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
 template <class T>
 void PackKeys(const Band& band, const Strip<T>& strip, const Panel<T>& panel,
               int64_t* safe_rows) {
-  constexpr T limit = Safe<T>::exponent;
+  constexpr T limit = Safe<T>::key;
   KeyState<T> states[kStrip / kTile];
   const int tiles = strip.tiles();
   int64_t first = 0;

@@ -83,8 +83,7 @@ void PackKeys(const Window& w, const Lanes<const T>& k, const uint8_t* padded,
               bool causal, bool window_only, T* panel, const Lanes<T>& e,
               int64_t* safe_rows) {
   const PanelTag<T> d;
-  constexpr T limit = Safe<T>::exponent,
-              inf = std::numeric_limits<T>::infinity();
+  constexpr T limit = Safe<T>::key, inf = std::numeric_limits<T>::infinity();
   HWY_ALIGN T buffer[kPanel], ref[kPanel] = {}, max[kPanel], min[kPanel];
   for (int i = 0; i < kPanel; ++i)
     max[i] = -inf, min[i] = inf, safe_rows[i] = w.T();

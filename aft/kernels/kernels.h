@@ -19,20 +19,19 @@ inline constexpr int kTile = 8;
 inline constexpr int kRows = 6;
 inline constexpr int kPanel = 2 * kTile;
 
-/// What the fast path may meet: |w| and the distance of a key above its
-/// reference stay below `exponent`, |v| and |dy| below `value`. Then no
-/// product, sum or quotient of it overflows, and what underflows is below
-/// rounding (docs/math.md, "Stability"). Anything else takes the exact path of
-/// exact-inl.h, exact.h.
+/// What the fast path may meet: |w| up to `bias`, keys up to `key` above their
+/// reference, |v| and |dy| up to `value`. Then no product, sum or quotient of
+/// it overflows, and what underflows is below rounding (docs/math.md,
+/// "Stability"). Anything else takes the exact path of exact-inl.h and exact.h.
 template <class T>
 struct Safe;
 template <>
 struct Safe<float> {
-  static constexpr float exponent = 16.f, value = 1e6f;
+  static constexpr float bias = 20.f, key = 18.f, value = 1e3f;
 };
 template <>
 struct Safe<double> {
-  static constexpr double exponent = 200., value = 1e60;
+  static constexpr double bias = 200., key = 200., value = 1e20;
 };
 
 /// The SIMD target in use, for example "AVX2".

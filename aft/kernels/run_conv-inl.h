@@ -53,7 +53,7 @@ class Conv {
       T& w = weights.get()[i];
       // Taps that never meet a key do not matter, but a hostile value there
       // costs nothing more than the exact path.
-      if (!(std::abs(w) <= Safe<T>::exponent))
+      if (!(std::abs(w) <= Safe<T>::bias))
         unsafe[i / kernel_taps] = 1, w = T(0);
     }
     simple_kernels<T>().exp(weights.get(), weights.get(), H * kernel_taps);
