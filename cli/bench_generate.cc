@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -49,15 +50,18 @@ Row measure(const std::string& name, const Options& o) {
             : o.quick              ? 1000
             : reads_all(row.mixer) ? 10000
                                    : 100000;
-  if (end < few)
+  // The price is that of a full window.
+  const bool windowed = row.mixer == "aft-local" || row.mixer == "aft-conv";
+  const int64_t begin = windowed ? std::max(few, config.window) : few;
+  if (end < begin)
     throw UsageError("bench generate: model.length must be " +
-                     std::to_string(2 * few) + " or more, got " +
+                     std::to_string(begin + few) + " or more, got " +
                      std::to_string(config.length));
   models::SequenceModelState state = model->start(1);
   const auto feed = [&](models::SequenceModelState& s) {
     model->step(torch::tensor({s.position * 7 % config.vocabulary}), s);
   };
-  for (int64_t context = few; context <= end; context *= 10) {
+  for (int64_t context = begin; context <= end; context *= 10) {
     while (state.position < context) feed(state);
     row.points.push_back({context, state.clone(), 0});
   }
