@@ -76,13 +76,7 @@ std::string preview(const tasks::Text& text) {
 
 void describe_pictures(const std::string& name, const std::string& path,
                        const Options& o) {
-  tasks::Pictures pictures;
-  {
-    Meter meter("files read");
-    pictures = tasks::Pictures::open(
-        path, o.size, o.size, 0,
-        [&](int64_t done, int64_t all) { meter.show(done, all); });
-  }
+  const tasks::Pictures pictures = open_pictures(path, o.size, o.size, 0);
   models::Json j{{"name", name}, {"size", o.size}};
   std::vector<std::vector<std::string>> rows;
   PictureList shown;

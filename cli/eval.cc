@@ -8,6 +8,7 @@
 #include "aft/tasks/language.h"
 #include "cli/commands.h"
 #include "cli/model.h"
+#include "cli/sheet.h"
 
 namespace aft::cli {
 namespace {
@@ -65,14 +66,9 @@ Answer judge_pictures(const models::Json& json, const Options& o) {
   const auto config = tasks::config_as<tasks::ImageConfig>(json);
   const auto& data = config.data;
   const auto model = tasks::load_model(o.model, config.model);
-  tasks::Pictures pictures;
-  {
-    Meter meter("files read");
-    pictures = tasks::Pictures::open(
-        o.data.empty() ? data.path : o.data, data.height, data.width,
-        data.valid_images,
-        [&](int64_t done, int64_t all) { meter.show(done, all); });
-  }
+  const tasks::Pictures pictures =
+      open_pictures(o.data.empty() ? data.path : o.data, data.height,
+                    data.width, data.valid_images);
   note_changed(data.fingerprint, pictures.fingerprint(), o);
   tasks::PicturePart part = pictures.split(o.split);
   if (o.images > 0 && o.images < part.count) part.count = o.images;

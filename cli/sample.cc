@@ -53,13 +53,8 @@ void complete(const Options& o) {
   const auto& data = config.data;
   const models::SequenceModel model = tasks::load_model(o.model, config.model);
   const std::string path = o.data.empty() ? data.path : o.data;
-  tasks::Pictures pictures;
-  {
-    Meter meter("files read");
-    pictures = tasks::Pictures::open(
-        path, data.height, data.width, data.valid_images,
-        [&](int64_t done, int64_t all) { meter.show(done, all); });
-  }
+  const tasks::Pictures pictures =
+      open_pictures(path, data.height, data.width, data.valid_images);
   const tasks::PicturePart part = pictures.split(o.split);
   const int64_t left = part.count - o.first,
                 count = o.count > 0 ? o.count : std::min<int64_t>(left, 8);

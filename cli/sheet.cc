@@ -8,6 +8,14 @@
 
 namespace aft::cli {
 
+tasks::Pictures open_pictures(const std::string& path, int64_t height,
+                              int64_t width, int64_t valid) {
+  Meter meter("files read");
+  return tasks::Pictures::open(
+      path, height, width, valid,
+      [&](int64_t done, int64_t all) { meter.show(done, all); });
+}
+
 io::Image sheet(const PictureList& pictures, int64_t height, int64_t width,
                 int64_t columns, int64_t scale) {
   const int64_t count = static_cast<int64_t>(pictures.size()),

@@ -1,13 +1,19 @@
-// Many small pictures on one sheet, and the drawing of them by a model.
+// Pictures for the commands: opening them, drawing them with a model, and many
+// of them on one sheet.
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "aft/io/image.h"
 #include "aft/tasks/image.h"
 
 namespace aft::cli {
+
+/// Pictures::open, with progress on stderr.
+tasks::Pictures open_pictures(const std::string& path, int64_t height,
+                              int64_t width, int64_t valid);
 
 /// The values of pictures, [height, width, 3] each.
 using PictureList = std::vector<std::vector<uint8_t>>;

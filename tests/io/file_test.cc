@@ -39,6 +39,23 @@ TEST_F(WriteFile, Replaces) {
   EXPECT_NE(access((path + ".part").c_str(), F_OK), 0);
 }
 
+TEST_F(WriteFile, LeavesWhatIsNotAFileAlone) {
+  const std::string pipe = directory_ + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, directory_}) {
+    try {
+      write_file(path, "text");
+      ADD_FAILURE() << path << " was written";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.what(),
+                path + ": cannot be written: it is not a regular file");
+    }
+  }
+  struct stat info;
+  ASSERT_EQ(stat(pipe.c_str(), &info), 0);
+  EXPECT_TRUE(S_ISFIFO(info.st_mode));
+}
+
 TEST_F(WriteFile, AFailureNamesTheFileAndKeepsTheOldOne) {
   const std::string path = directory_ + "/a";
   write_file(path, "old");

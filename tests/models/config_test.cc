@@ -61,6 +61,15 @@ TEST(Config, Assignments) {
   EXPECT_EQ(c.inner.rate, 1e-3);
 }
 
+TEST(Config, Merges) {
+  Json into = Json::parse(R"({"a": 1, "inner": {"rate": 2, "window": 3}})");
+  merge(Json::parse(R"({"inner": {"rate": 5}, "new": {"x": 1}})"), into);
+  EXPECT_EQ(into, Json::parse(R"({"a": 1, "inner": {"rate": 5, "window": 3},
+                                  "new": {"x": 1}})"));
+  EXPECT_EQ(failure([&] { merge(Json::parse(R"({"a": {"x": 1}})"), into); }),
+            "a must be an object {...}, got number 1");
+}
+
 TEST(Config, Errors) {
   Outer c;
   const auto known = paths(to_json(c));
