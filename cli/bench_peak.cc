@@ -107,9 +107,16 @@ std::optional<double> training_peak(const std::string& config) {
   return number_of({"peak-of", "training", config});
 }
 
+std::optional<double> inference_peak(const std::string& config, int64_t batch,
+                                     int64_t size) {
+  return number_of({"peak-of", "inference", config, std::to_string(batch),
+                    std::to_string(size)});
+}
+
 void add_peak(CLI::App& app) {
   struct Options {
     std::string what, side, pass;
+    int64_t batch = 0, size = 0;
     int threads = 0;
   };
   auto o = std::make_shared<Options>();
@@ -125,6 +132,16 @@ void add_peak(CLI::App& app) {
         o->pass == "forward" ? Pass::kForward : Pass::kForwardBackward;
     const Case c = nlohmann::json::parse(o->what).get<Case>();
     printf("%.0f\n", raise_of_peak(c, o->side, pass));
+  });
+  CLI::App* inference = command->add_subcommand("inference");
+  inference->add_option("config", o->what)->required();
+  inference->add_option("batch", o->batch)->required();
+  inference->add_option("size", o->size)->required();
+  add_threads(*inference, o->threads);
+  inference->callback([o] {
+    set_threads(o->threads);
+    classify_once(o->what, o->batch, o->size);
+    printf("%.0f\n", status("VmHWM:"));
   });
   CLI::App* training = command->add_subcommand("training");
   training->add_option("config", o->what)->required();

@@ -3,7 +3,9 @@
 // stays and would hide it, and because a peak cannot be lowered everywhere.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <string>
 
 #include "cli/bench_cases.h"
 
@@ -19,7 +21,13 @@ std::optional<double> peak_bytes(const Case& c, const std::string& side,
 /// configuration, config.json's text. Nothing where it cannot be measured.
 std::optional<double> training_peak(const std::string& config);
 
-/// The two steps themselves, here; in bench_train.cc.
+/// The same of a process that classifies `batch` images twice; size 0: the
+/// configuration's.
+std::optional<double> inference_peak(const std::string& config, int64_t batch,
+                                     int64_t size);
+
+/// What those processes do: in bench_classify.cc and bench_train.cc.
+void classify_once(const std::string& config, int64_t batch, int64_t size);
 void train_two_steps(const std::string& config);
 
 }  // namespace aft::cli

@@ -26,11 +26,15 @@ void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_sample(CLI::App& app);
 void add_complete(CLI::App& app);
+void add_classify(CLI::App& app);
+void add_import(CLI::App& app);
+void add_export(CLI::App& app);
 /// `info` and `presets`.
 void add_info(CLI::App& app);
 void add_bench_ops(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
 void add_bench_generate(CLI::App& bench);
+void add_bench_classify(CLI::App& bench);
 void add_demo(CLI::App& app);
 /// Hidden: one measurement of memory in a process of its own (bench_peak.h).
 void add_peak(CLI::App& app);

@@ -1,21 +1,25 @@
 // `aft eval`: bits per character of a model on a text, bits per dimension on
 // pictures.
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <memory>
 
+#include "aft/tasks/classification.h"
 #include "aft/tasks/image.h"
 #include "aft/tasks/language.h"
 #include "cli/commands.h"
 #include "cli/model.h"
 #include "cli/sheet.h"
+#include "cli/table.h"
 
 namespace aft::cli {
 namespace {
 
 struct Options {
   std::string model, data, split = "test";
-  int64_t stride = 0, batch = 8, bytes = 0, images = 0;
+  int64_t stride = 0, batch = 8, bytes = 0, images = 0, size = 0;
+  double crop = 0;
   bool json = false;
   int threads = 0;
 };
@@ -25,6 +29,7 @@ struct Answer {
   double nats = 0;
   models::Json json;
   std::string line;
+  std::string figure;  ///< "": the loss in bits
 };
 
 void note_changed(const std::string& expected, const std::string& found,
@@ -62,6 +67,45 @@ Answer judge_text(const models::Json& json, const Options& o) {
   return answer;
 }
 
+Answer judge_classes(const models::Json& json, const Options& o) {
+  const auto config = tasks::config_as<tasks::ClassificationConfig>(json);
+  tasks::LabelledConfig data = config.data;
+  const std::string path = o.data.empty() ? data.path : o.data;
+  if (o.size > 0) data.height = data.width = o.size;
+  if (o.crop > 0) data.crop = o.crop;
+  const auto model = tasks::load_classifier(o.model, config.model);
+  const auto pictures = tasks::LabelledPictures::open(
+      path, data.valid_images, std::max(data.height, data.width));
+  note_changed(data.fingerprint, pictures.fingerprint(), o);
+  tasks::LabelledPart part = pictures.split(o.split);
+  const size_t some = static_cast<size_t>(o.images);
+  if (some > 0 && some < part.size()) {  // evenly: they stand by class
+    for (size_t i = 0; i < some; ++i) part[i] = part[i * part.size() / some];
+    part.resize(some);
+  }
+  if (part.empty())
+    throw tasks::DataError(path + ": has no pictures in its part '" + o.split +
+                           "'");
+  Meter meter("images");
+  const tasks::Accuracy a = tasks::evaluate(
+      model, pictures, part,
+      tasks::match_classes(pictures.classes(), data.classes), data, o.batch,
+      [&](int64_t done, int64_t all) { meter.show(done, all); });
+  Answer answer;
+  answer.nats = a.loss;
+  answer.json = {{"images", a.images},  {"height", data.height},
+                 {"width", data.width}, {"crop", data.crop},
+                 {"top1", a.top1},      {"top5", a.top5}};
+  char text[128];
+  snprintf(text, sizeof(text), "top-1 %.2f %%, top-5 %.2f %%, loss %.4f",
+           100 * a.top1, 100 * a.top5, a.loss);
+  answer.figure = text;
+  answer.line = std::to_string(a.images) + " images of " +
+                std::to_string(data.height) + "x" + std::to_string(data.width) +
+                ", crop " + number(data.crop);
+  return answer;
+}
+
 Answer judge_pictures(const models::Json& json, const Options& o) {
   const auto config = tasks::config_as<tasks::ImageConfig>(json);
   const auto& data = config.data;
@@ -89,7 +133,13 @@ Answer judge_pictures(const models::Json& json, const Options& o) {
 
 void run(const Options& o) {
   const models::Json config = tasks::load_config(o.model);
-  const bool text = config["task"] == "language";
+  const std::string task = config["task"];
+  const bool text = task == "language", classes = task == "classification";
+  if ((o.size > 0 || o.crop > 0) && !classes)
+    throw UsageError(
+        "eval: --size and --crop are for models of classification; this one "
+        "is of task " +
+        task);
   if (o.images > 0 && text)
     throw UsageError(
         "eval: --images is for models of images; this one is of "
@@ -98,19 +148,23 @@ void run(const Options& o) {
     throw UsageError(
         "eval: --bytes and --stride are for models of text; this "
         "one is of images, which --images is for");
-  const Answer answer =
-      text ? judge_text(config, o) : judge_pictures(config, o);
-  const std::string unit = tasks::task_kind(config).unit;
+  const Answer answer = text      ? judge_text(config, o)
+                        : classes ? judge_classes(config, o)
+                                  : judge_pictures(config, o);
   if (o.json) {
     models::Json j{{"model", o.model}, {"split", o.split}};
     j.update(answer.json);
     j["nats"] = answer.nats;
-    j[text ? "bpc" : "bits_per_dim"] = answer.nats * kBits;
+    if (!classes) j[text ? "bpc" : "bits_per_dim"] = answer.nats * kBits;
     std::cout << j.dump(2) << '\n';
     return;
   }
-  printf("%s: %s %.4f on %s, %s\n", o.model.c_str(), unit.c_str(),
-         answer.nats * kBits, o.split.c_str(), answer.line.c_str());
+  char bits[64];
+  snprintf(bits, sizeof(bits), "%s %.4f", tasks::task_kind(config).unit.c_str(),
+           answer.nats * kBits);
+  printf("%s: %s on %s, %s\n", o.model.c_str(),
+         classes ? answer.figure.c_str() : bits, o.split.c_str(),
+         answer.line.c_str());
 }
 
 }  // namespace
@@ -120,7 +174,7 @@ void add_eval(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("eval",
                          "Bits per character of a model on a text, bits per "
-                         "dimension on pictures");
+                         "dimension on pictures, accuracy on classes");
   command->add_option("model", o->model, "Directory of a model")->required();
   command
       ->add_option("--data", o->data,
@@ -141,7 +195,8 @@ void add_eval(CLI::App& app) {
       ->type_name("N");
   command
       ->add_option("--images", o->images,
-                   "Pictures: only the first N of the split")
+                   "Pictures: only the first N of the split (with classes: N "
+                   "of it, evenly)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
       ->type_name("N");
   command
@@ -149,13 +204,15 @@ void add_eval(CLI::App& app) {
                    "Windows or pictures at once; default: 8")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20).description(""))
       ->type_name("N");
+  add_view(*command, o->size, o->crop);
   command->add_flag("--json", o->json, "A JSON object instead of a line");
   add_threads(*command, o->threads);
   command->footer(
       "Examples:\n"
       "  aft eval runs/text-aft-local-4x128\n"
       "  aft eval book --split valid --stride 64 --json\n"
-      "  aft eval runs/image-aft-local-4x128 --images 100");
+      "  aft eval runs/image-aft-local-4x128 --images 100\n"
+      "  aft eval runs/classify-aft-conv-4x96 --size 96");
   command->callback([o] {
     set_threads(o->threads);
     run(*o);

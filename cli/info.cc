@@ -26,11 +26,30 @@ std::string part_of(const std::string& name) {
   return name.substr(0, name.find('.'));
 }
 
+/// What decides how much memory training takes.
+struct Shape {
+  std::string mixer;
+  int64_t layers, width, length, mlp, heads;
+  int64_t outputs;  // numbers a token that the head says
+};
+
+Shape shape(const models::Json& m) {
+  const bool sequence = m.contains("length");
+  return {m["mixer"],
+          m["layers"],
+          m["width"],
+          sequence ? m["length"].get<int64_t>()
+                   : m["rows"].get<int64_t>() * m["columns"].get<int64_t>(),
+          m["mlp"],
+          m["heads"],
+          sequence ? m["vocabulary"].get<int64_t>() : 0};
+}
+
 /// Bytes that a training process needs, about: the program, weights, gradients
 /// and two moments, and for each token what the layers keep for backward.
 /// Fitted to what `aft bench train` measures; within 30 % of that.
-double training_bytes(const models::SequenceModelConfig& m,
-                      const train::TrainConfig& t, double parameters) {
+double training_bytes(const Shape& m, const train::TrainConfig& t,
+                      double parameters) {
   const double tokens = static_cast<double>(t.batch * m.length),
                d = static_cast<double>(m.width),
                mlp = static_cast<double>(m.mlp),
@@ -41,16 +60,37 @@ double training_bytes(const models::SequenceModelConfig& m,
   if (m.mixer == "attention") {
     kept = d * (10 + mlp) + 2.5 * static_cast<double>(m.heads * m.length);
   }
-  const double passing = kept + 5.0 * static_cast<double>(m.vocabulary);
+  const double passing = kept + 5.0 * static_cast<double>(m.outputs);
   return 2e8 + 4 * (4 * parameters +
                     tokens * (layers * (t.recompute ? d : kept) + passing));
 }
 
+/// What one stream of a model of sequences holds after model.length positions.
+double state_bytes(torch::nn::Module& module) {
+  const auto* model = module.as<models::SequenceModelImpl>();
+  if (!model) return 0;
+  const auto& config = model->config;
+  if (config.mixer == "attention")
+    return 8.0 *
+           static_cast<double>(config.layers * config.length * config.width);
+  return static_cast<double>(model->start(1).bytes());
+}
+
+/// "length 1024", "224x224 in patches of 16, 1000 classes".
+std::string shape_of(const models::Json& model) {
+  if (model.contains("length")) return "length " + model["length"].dump();
+  const int64_t patch = model["patch"], rows = model["rows"],
+                columns = model["columns"];
+  return std::to_string(rows * patch) + "x" + std::to_string(columns * patch) +
+         " in patches of " + std::to_string(patch) + ", " +
+         model["classes"].dump() + " classes";
+}
+
 void info(const Options& o) {
-  const models::Json whole = choose_config(o.what, o.sets);
-  const models::SequenceModelConfig config = model_config(whole);
+  const models::Json whole = choose_config(o.what, o.sets),
+                     &config = whole["model"];
   const train::TrainConfig recipe = train_config(whole);
-  const models::SequenceModel model(config);
+  const auto model = tasks::task_kind(whole).model(whole);
   std::map<std::string, int64_t> parts;
   int64_t all = 0, layer = 0, mixer = 0;  // mixer: of one layer
   for (const auto& p : model->named_parameters()) {
@@ -60,39 +100,36 @@ void info(const Options& o) {
     if (p.key().compare(0, 15, "blocks_0.mixer.") == 0)
       mixer += p.value().numel();
   }
-  models::SequenceModelState state = model->start(1);
-  const bool grows = reads_all(config.mixer);
-  // What one stream holds after model.length positions.
-  double bytes = static_cast<double>(state.bytes());
-  if (config.mixer == "attention")
-    bytes =
-        8.0 * static_cast<double>(config.layers * config.length * config.width);
-  const double memory =
-      training_bytes(config, recipe, static_cast<double>(all));
+  const std::string kind = config["mixer"];
+  const double bytes = state_bytes(*model),
+               memory = training_bytes(shape(config), recipe,
+                                       static_cast<double>(all));
   if (o.json) {
     models::Json j{{"name", o.what},
                    {"parameters", all},
                    {"parameters_per_layer", layer},
-                   {"parameters_per_mixer", mixer},
-                   {"state_bytes", bytes},
-                   {"training_bytes", memory}};
+                   {"parameters_per_mixer", mixer}};
+    if (bytes > 0) j["state_bytes"] = bytes;
+    j["training_bytes"] = memory;
     for (const auto& [name, n] : parts) j["parts"][name] = n;
     j["config"] = whole;
     std::cout << j.dump(2) << '\n';
     return;
   }
-  std::cout << o.what << ": " << config.mixer << ", " << config.layers
-            << " layers of " << config.width << ", length " << config.length
+  std::cout << o.what << ": " << kind << ", " << config["layers"]
+            << " layers of " << config["width"] << ", " << shape_of(config)
             << "\n\n";
   std::vector<std::vector<std::string>> rows;
   for (const auto& [name, n] : parts) rows.push_back({name, std::to_string(n)});
   rows.push_back({"all", std::to_string(all)});
   rows.push_back({"one layer", std::to_string(layer)});
   rows.push_back({"its mixer", std::to_string(mixer)});
-  std::cout << table({"part", "parameters"}, rows, 1)
-            << "\nstate of a stream: " << count(bytes) << "B"
-            << (grows ? " at the model's length" : ", however long") << "\n"
-            << "training memory: about " << count(memory) << "B at batch "
+  std::cout << table({"part", "parameters"}, rows, 1) << "\n";
+  if (bytes > 0)
+    std::cout << "state of a stream: " << count(bytes) << "B"
+              << (reads_all(kind) ? " at the model's length" : ", however long")
+              << "\n";
+  std::cout << "training memory: about " << count(memory) << "B at batch "
             << recipe.batch << "\n";
 }
 
@@ -116,8 +153,8 @@ void list(bool json) {
       return text;
     };
     const tasks::TaskKind& kind = tasks::task_kind(p.config);
-    rows.push_back(
-        {p.name, p.about, kind.unit, figure("train"), figure("test")});
+    rows.push_back({p.name, p.about, kind.unit.empty() ? "top-1" : kind.unit,
+                    figure("train"), figure("test")});
   }
   std::cout << table({"preset", "what", "unit", "paper: train", "test"}, rows,
                      3);

@@ -61,6 +61,8 @@ int run(int argc, char** argv) {
       "  aft generate book --prompt 'Once upon'\n"
       "  aft train image-aft-local-4x128 --data holiday/ --out holiday-model\n"
       "  aft sample holiday-model    new pictures\n"
+      "  aft train classify-aft-conv-4x96 --data flowers/ --out flowers-model\n"
+      "  aft classify flowers-model picture.jpg\n"
       "  aft demo                    the four operators in a few seconds\n"
       "  aft bench ops               speed against naive code and attention\n"
       "  aft bench ops --help        all options of one command\n"
@@ -72,6 +74,9 @@ int run(int argc, char** argv) {
   add_generate(app);
   add_sample(app);
   add_complete(app);
+  add_classify(app);
+  add_import(app);
+  add_export(app);
   add_curves(app);
   add_info(app);
   add_demo(app);
@@ -81,10 +86,12 @@ int run(int argc, char** argv) {
       "Examples:\n"
       "  aft bench ops --filter local\n"
       "  aft bench train\n"
-      "  aft bench generate");
+      "  aft bench generate\n"
+      "  aft bench classify");
   add_bench_ops(*bench);
   add_bench_train(*bench);
   add_bench_generate(*bench);
+  add_bench_classify(*bench);
   add_peak(app);
 
   try {

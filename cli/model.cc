@@ -127,6 +127,21 @@ void add_sampling(CLI::App& command, tasks::Sampling& sampling,
   command.add_option("--seed", sampling.seed, seed)->type_name("N");
 }
 
+void add_view(CLI::App& command, int64_t& size, double& crop) {
+  command
+      .add_option("--size", size,
+                  "Classes: look at N x N pixels, a multiple of the patch; "
+                  "default: the size of training")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}).description(""))
+      ->type_name("N");
+  command
+      .add_option("--crop", crop,
+                  "Classes: the share of a picture's side that is looked at; "
+                  "1: all of it; default: data.crop, 0.875")
+      ->check(real(0.05, 1))
+      ->type_name("X");
+}
+
 namespace {
 
 double now() {

@@ -40,6 +40,10 @@ CLI::Validator real(double low, double high);
 void add_sampling(CLI::App& command, tasks::Sampling& sampling,
                   const std::string& seed);
 
+/// How a classifier looks at a picture: --size and --crop; 0: as the model's
+/// configuration says.
+void add_view(CLI::App& command, int64_t& size, double& crop);
+
 /// Long work: what was done of it, the rate and the time left. On a terminal
 /// one line that is overwritten, elsewhere a line every ten seconds.
 class Meter {

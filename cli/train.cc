@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "aft/io/file.h"
+#include "aft/tasks/vit_weights.h"
 #include "cli/commands.h"
 #include "cli/curve.h"
 #include "cli/model.h"
@@ -28,7 +29,7 @@ void on_signal(int signal) {
 }
 
 struct Options {
-  std::string what, out, resume, data;
+  std::string what, out, resume, data, init;
   std::vector<std::string> sets;
   int64_t steps = 0;
   int threads = 0;
@@ -72,23 +73,38 @@ void check_same(const models::Json& stored, const models::Json& now) {
     if (item.key() != "dropout") check("model", item.key());
 }
 
+/// Weights of another model for a new run, and a word on what was taken.
+void initialise(torch::nn::Module& model, const std::string& from) {
+  auto* classifier = model.as<models::ClassifierImpl>();
+  if (!classifier)
+    throw UsageError("train: --init is for tasks of classification");
+  const tasks::Transfer taken = tasks::initialise(*classifier, from);
+  std::cerr << from << ": " << taken.copied.size()
+            << " tensors taken; these begin afresh:";
+  for (const std::string& name : taken.fresh) std::cerr << ' ' << name;
+  std::cerr << (taken.fresh.empty() ? " none\n" : "\n");
+}
+
 class Line {
  public:
   explicit Line(std::string unit) : unit_(std::move(unit)) {}
   void show(const train::Report& r, bool reported) {
     char text[256];
-    const int n = snprintf(
-        text, sizeof(text),
-        "step %lld/%lld  loss %.4f  %s %.4f  %s tokens/s  %s left  %.2f GB",
-        static_cast<long long>(r.step), static_cast<long long>(r.steps), r.loss,
-        unit_.c_str(), r.loss * kBits, count(r.tokens_per_second).c_str(),
-        duration(r.seconds_left).c_str(), resident() / 1e9);
-    std::string line(text, static_cast<size_t>(n));
-    if (r.validated) {
-      snprintf(text, sizeof(text), "  validation %s %.4f (best %.4f)",
-               unit_.c_str(), r.validation * kBits, r.best * kBits);
+    snprintf(text, sizeof(text), "step %lld/%lld  loss %.4f",
+             static_cast<long long>(r.step), static_cast<long long>(r.steps),
+             r.loss);
+    std::string line = text;
+    // Without a unit, examples are what is counted.
+    if (!unit_.empty()) {
+      snprintf(text, sizeof(text), "  %s %.4f", unit_.c_str(), r.loss * kBits);
       line += text;
     }
+    snprintf(text, sizeof(text), "  %s %s/s  %s left  %.2f GB",
+             count(r.tokens_per_second).c_str(),
+             unit_.empty() ? "images" : "tokens",
+             duration(r.seconds_left).c_str(), resident() / 1e9);
+    line += text;
+    if (r.validated) line += validation(r);
     if (terminal_) {
       std::cerr << '\r' << line << "\033[K" << (r.validated ? "\n" : "")
                 << std::flush;
@@ -96,6 +112,21 @@ class Line {
     } else if (reported) {
       std::cerr << line << std::endl;
     }
+  }
+  std::string validation(const train::Report& r) const {
+    char text[128];
+    if (!unit_.empty()) {
+      snprintf(text, sizeof(text), "  validation %s %.4f (best %.4f)",
+               unit_.c_str(), r.validation.loss * kBits, r.best * kBits);
+      return text;
+    }
+    snprintf(text, sizeof(text), "  validation loss %.4f", r.validation.loss);
+    std::string line = text;
+    for (const auto& [name, share] : r.validation.shares) {
+      snprintf(text, sizeof(text), "  %s %.2f %%", name.c_str(), 100 * share);
+      line += text;
+    }
+    return line + (r.validation.score == r.best ? " (best)" : "");
   }
   void close() {
     if (open_) std::cerr << '\n';
@@ -118,6 +149,10 @@ void run(const Options& o) {
     throw UsageError(
         "train: --resume goes on in its own directory, without "
         "--out");
+  if (resume && !o.init.empty())
+    throw UsageError(
+        "train: a run that goes on has its weights; --init is "
+        "for new ones");
   const std::string name = o.what.substr(o.what.find_last_of('/') + 1);
   const std::string directory = resume          ? o.resume
                                 : o.out.empty() ? "runs/" + name
@@ -139,6 +174,7 @@ void run(const Options& o) {
     task = kind.make(config,
                      [&](int64_t done, int64_t all) { meter.show(done, all); });
   }
+  if (!o.init.empty()) initialise(task->model(), o.init);
   const train::TrainConfig recipe = train_config(config);
   train::Trainer trainer(*task, recipe, directory);
   std::string json;
@@ -168,9 +204,9 @@ void run(const Options& o) {
 
   int64_t parameters = 0;
   for (const auto& p : task->model().parameters()) parameters += p.numel();
-  const models::SequenceModelConfig model = model_config(config);
-  std::cerr << directory << ": " << model.mixer << ", " << model.layers
-            << " layers of " << model.width << ", "
+  const models::Json& model = config["model"];
+  std::cerr << directory << ": " << model["mixer"].get<std::string>() << ", "
+            << model["layers"] << " layers of " << model["width"] << ", "
             << count(static_cast<double>(parameters))
             << " parameters; Ctrl-C saves\n";
   struct sigaction action {};
@@ -206,19 +242,25 @@ void add_train(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "train",
-      "Train a model on a text or on pictures, yours or the built-in ones");
+      "Train a model on a text, on pictures or on classes of pictures, yours "
+      "or the built-in ones");
   command->add_option("preset", o->what,
                       "A preset (`aft presets`), or a JSON file like one");
   command
       ->add_option("--data", o->data,
                    "Text (any file) or pictures (CIFAR-10 or a folder of PNG "
-                   "and JPEG) to train on; default: the preset's, or built-in "
-                   "data")
+                   "and JPEG; for classes, one folder a class) to train on; "
+                   "default: the preset's, or built-in data")
       ->type_name("PATH");
   command
       ->add_option("--out", o->out,
                    "Directory of the run; default: runs/PRESET")
       ->type_name("DIR");
+  command
+      ->add_option("--init", o->init,
+                   "Classes: first weights from the model in DIR, or from a "
+                   "safetensors file of ViT or DeiT: all that fit")
+      ->type_name("PATH");
   command
       ->add_option("--resume", o->resume,
                    "Go on with the run in DIR, to the bit as if it had never "
@@ -238,6 +280,7 @@ void add_train(CLI::App& app) {
       "  aft train text-aft-simple-6x256 --data book.txt --out book\n"
       "  aft train text-aft-local-6x256 --set model.window=64 --steps 500\n"
       "  aft train image-aft-local-4x128 --data holiday/ --out holiday-model\n"
+      "  aft train classify-aft-conv-4x96 --data flowers/ --out flowers-model\n"
       "  aft train --resume book");
   command->callback([o] {
     set_threads(o->threads);

@@ -276,8 +276,11 @@ class JpegReader {
  private:
   static void warn(j_common_ptr jpeg, int level) {
     // Below 0: "corrupt data", "premature end". Old cameras have made up
-    // versions of JFIF, which means nothing.
-    if (level < 0 && jpeg->err->msg_code != JWRN_JFIF_MAJOR) leave_jpeg(jpeg);
+    // versions of JFIF, which means nothing. Stray bytes before a marker take
+    // nothing from the picture; some files of ImageNet have them.
+    const int code = jpeg->err->msg_code;
+    if (level < 0 && code != JWRN_JFIF_MAJOR && code != JWRN_EXTRANEOUS_DATA)
+      leave_jpeg(jpeg);
   }
 
   static void watch(j_common_ptr jpeg) {

@@ -32,8 +32,10 @@ struct Image {
 ///
 /// Throws an Error that names the file, what was expected and what came, also
 /// where the libraries would only warn and fill the rest with grey: a file that
-/// ends early, a wrong checksum, corrupt data. A FIFO or a device is refused,
-/// not waited for. Memory: the file, and up to 12 bytes a pixel.
+/// ends early, a wrong checksum, corrupt data. Only stray bytes before a marker
+/// of a JPEG are passed over, as Pillow does: some files of ImageNet have them.
+/// A FIFO or a device is refused, not waited for. Memory: the file, and up to
+/// 12 bytes a pixel.
 Image read_image(const std::string& path);
 
 /// The same from memory; name opens the messages.

@@ -66,6 +66,13 @@ inline void get(const Json& j, const std::string& where, std::string& x) {
   if (!j.is_string()) wrong_value(where, "a text in quotes", j);
   x = j.get<std::string>();
 }
+inline void get(const Json& j, const std::string& where,
+                std::vector<std::string>& x) {
+  const auto text = [](const Json& each) { return each.is_string(); };
+  if (!j.is_array() || !std::all_of(j.begin(), j.end(), text))
+    wrong_value(where, "a list of texts [\"...\"]", j);
+  x = j.get<std::vector<std::string>>();
+}
 
 }  // namespace detail
 

@@ -77,6 +77,7 @@ void check_lengths(const char* name, const Options& o) {
 
 void AFTLayer::make_projections(const Layer& layer) {
   layer_ = layer;
+  all_weight_ = all_bias_ = torch::Tensor();
   TORCH_CHECK(layer.dim >= 1, layer.name, ": dim must be 1 or more, got ",
               layer.dim);
   ops::check_gate(layer.name, layer.gate);
@@ -97,6 +98,25 @@ void AFTLayer::check_input(const torch::Tensor& x, int64_t max_len) const {
   TORCH_CHECK(max_len < 0 || x.size(1) <= max_len, layer_.name,
               ": a sequence of T = ", x.size(1),
               " positions is longer than max_len = ", max_len);
+}
+
+void AFTLayer::fold() {
+  at::NoGradGuard no_grad;
+  std::vector<torch::Tensor> weights, biases;
+  for (const auto& linear : {query, key, value}) {
+    if (!linear) continue;
+    weights.push_back(linear->weight), biases.push_back(linear->bias);
+  }
+  all_weight_ = at::cat(weights), all_bias_ = at::cat(biases);
+}
+
+std::array<torch::Tensor, 3> AFTLayer::project(const torch::Tensor& x) {
+  if (!all_weight_.defined() || at::GradMode::is_enabled())
+    return {query ? query(x) : torch::Tensor(), key(x), value(x)};
+  const torch::Tensor all = at::linear(x, all_weight_, all_bias_);
+  const int64_t D = layer_.dim, H = layer_.heads, first = query ? D : 0;
+  return {query ? all.narrow(2, 0, D) : torch::Tensor(),
+          all.narrow(2, first, H), all.narrow(2, first + H, D)};
 }
 
 torch::Tensor AFTLayer::finish(const torch::Tensor& y) {
@@ -156,9 +176,9 @@ void AFTSimpleImpl::pretty_print(std::ostream& stream) const {
 torch::Tensor AFTSimpleImpl::forward(const torch::Tensor& x,
                                      const torch::Tensor& mask) {
   check_input(x, -1);
-  return finish(ops::simple(query ? query(x) : torch::Tensor(), key(x),
-                            value(x),
-                            common(mask, options.causal(), options.gate())));
+  const auto [q, k, v] = project(x);
+  return finish(
+      ops::simple(q, k, v, common(mask, options.causal(), options.gate())));
 }
 
 ops::Stream AFTSimpleImpl::start(int64_t B) const { return start_stream(B, 0); }
@@ -188,8 +208,8 @@ void AFTFullImpl::pretty_print(std::ostream& stream) const {
 torch::Tensor AFTFullImpl::forward(const torch::Tensor& x,
                                    const torch::Tensor& mask) {
   check_input(x, options.max_len());
-  return finish(ops::full(query ? query(x) : torch::Tensor(), key(x), value(x),
-                          first_biases(*this, x.size(1)),
+  const auto [q, k, v] = project(x);
+  return finish(ops::full(q, k, v, first_biases(*this, x.size(1)),
                           common(mask, options.causal(), options.gate())));
 }
 
@@ -230,11 +250,12 @@ void AFTLocalImpl::pretty_print(std::ostream& stream) const {
 torch::Tensor AFTLocalImpl::forward(const torch::Tensor& x,
                                     const torch::Tensor& mask) {
   check_input(x, options.max_len());
-  return finish(ops::local(
-      query ? query(x) : torch::Tensor(), key(x), value(x), options.window(),
-      options.window() > 0 ? first_biases(*this, x.size(1))
-                           : ops::PositionBias(),
-      options.window_only(), common(mask, options.causal(), options.gate())));
+  const auto [q, k, v] = project(x);
+  return finish(ops::local(q, k, v, options.window(),
+                           options.window() > 0 ? first_biases(*this, x.size(1))
+                                                : ops::PositionBias(),
+                           options.window_only(),
+                           common(mask, options.causal(), options.gate())));
 }
 
 ops::Stream AFTLocalImpl::start(int64_t B) const {
@@ -273,7 +294,7 @@ void AFTConvImpl::reset() {
       {"AFTConv", o.dim(), o.heads(), o.causal(), o.out(), o.gate()});
   std::vector<int64_t> shape{o.heads()};
   shape.insert(shape.end(), o.kernel().begin(), o.kernel().end());
-  gamma = beta = torch::Tensor();
+  gamma = beta = bias_ = torch::Tensor();
   // Raw w must not be constant: with gamma = 0, gamma learns from the shape of
   // w, and w only once gamma has moved.
   w = register_parameter("w", at::empty(shape).normal_(
@@ -304,6 +325,11 @@ torch::Tensor AFTConvImpl::bias() const {
       .view_as(w);
 }
 
+void AFTConvImpl::fold() {
+  AFTLayer::fold();
+  bias_ = bias().detach();
+}
+
 torch::Tensor AFTConvImpl::forward(const torch::Tensor& x,
                                    const torch::Tensor& mask) {
   const int64_t dims = static_cast<int64_t>(options.kernel().size());
@@ -325,8 +351,10 @@ torch::Tensor AFTConvImpl::forward_grid(const torch::Tensor& x,
                                         const std::vector<int64_t>& grid,
                                         const torch::Tensor& mask) {
   check_input(x, -1);
-  return finish(ops::conv(query ? query(x) : torch::Tensor(), key(x), value(x),
-                          bias(), grid, options.window_only(),
+  const bool folded = bias_.defined() && !at::GradMode::is_enabled();
+  const auto [q, k, v] = project(x);
+  return finish(ops::conv(q, k, v, folded ? bias_ : bias(), grid,
+                          options.window_only(),
                           common(mask, options.causal(), options.gate())));
 }
 

@@ -16,6 +16,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -94,6 +95,7 @@ class AFTLayer : public Mixer {
   torch::Tensor last_weight() const override {
     return out ? out->weight : torch::Tensor();
   }
+  void fold() override;
 
  protected:
   struct Layer {
@@ -105,6 +107,8 @@ class AFTLayer : public Mixer {
   void make_projections(const Layer& layer);
   /// Throws c10::Error unless x is [B, T, dim] with T <= max_len (< 0: any).
   void check_input(const torch::Tensor& x, int64_t max_len) const;
+  /// q (undefined without a query), k and v of x.
+  std::array<torch::Tensor, 3> project(const torch::Tensor& x);
   torch::Tensor finish(const torch::Tensor& y);
   ops::Stream start_stream(int64_t B, int64_t window) const;
   /// w as ops::step takes it.
@@ -113,6 +117,9 @@ class AFTLayer : public Mixer {
   void print(std::ostream& stream, const std::string& details) const;
 
   Layer layer_;
+
+ private:
+  torch::Tensor all_weight_, all_bias_;  // of query, key and value, folded
 };
 
 class AFTSimpleImpl : public torch::nn::Cloneable<AFTSimpleImpl>,
@@ -177,19 +184,23 @@ class AFTConvImpl : public torch::nn::Cloneable<AFTConvImpl>, public AFTLayer {
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
   /// x [B, T, dim] with the positions of a grid in row-major order.
-  torch::Tensor forward_grid(const torch::Tensor& x,
-                             const std::vector<int64_t>& grid,
-                             const torch::Tensor& key_padding_mask = {});
+  torch::Tensor forward_grid(
+      const torch::Tensor& x, const std::vector<int64_t>& grid,
+      const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
   /// The biases that the operator gets, [heads, kernel...].
   torch::Tensor bias() const;
+  void fold() override;
 
   AFTConvOptions options;
   torch::Tensor w, gamma, beta;  ///< [heads, kernel...], [heads], [heads]
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
+
+ private:
+  torch::Tensor bias_;  // folded
 };
 
 TORCH_MODULE(AFTSimple);

@@ -18,6 +18,8 @@ void BlockImpl::reset() {
               options.mlp());
   TORCH_CHECK(options.dropout() >= 0 && options.dropout() < 1,
               "Block: dropout must be in [0, 1), got ", options.dropout());
+  TORCH_CHECK(options.drop_path() >= 0 && options.drop_path() < 1,
+              "Block: drop_path must be in [0, 1), got ", options.drop_path());
   const auto norm = torch::nn::LayerNormOptions({dim}).eps(options.eps());
   norm1 = register_module("norm1", torch::nn::LayerNorm(norm));
   mixer = register_module("mixer", make_mixer(options.mixer()));
@@ -30,11 +32,24 @@ torch::Tensor BlockImpl::mlp(const torch::Tensor& x) {
   return ops::mlp(x, fc1->weight, fc1->bias, fc2->weight, fc2->bias);
 }
 
-torch::Tensor BlockImpl::forward(const torch::Tensor& x, uint64_t seed) {
-  const double p = is_training() ? options.dropout() : 0;
+torch::Tensor BlockImpl::join(const torch::Tensor& x,
+                              const torch::Tensor& branch, uint64_t seed) {
+  const double p = is_training() ? options.dropout() : 0,
+               path = is_training() ? options.drop_path() : 0;
+  if (path == 0) return ops::dropout_add(x, branch, p, seed);
+  // One number a sample: 0, or what keeps the mean.
+  const torch::Tensor kept = ops::dropout_add(
+      {}, at::ones({x.size(0), 1, 1}, x.options()), path, mix(seed, 1));
+  return at::addcmul(x, ops::dropout_add({}, branch, p, seed), kept);
+}
+
+torch::Tensor BlockImpl::forward(const torch::Tensor& x, uint64_t seed,
+                                 const std::vector<int64_t>& grid) {
+  const torch::Tensor y = norm1(x);
   const torch::Tensor mixed =
-      ops::dropout_add(x, mixer->forward(norm1(x)), p, mix(seed, 1));
-  return ops::dropout_add(mixed, mlp(norm2(mixed)), p, mix(seed, 2));
+      join(x, grid.empty() ? mixer->forward(y) : mixer->forward_grid(y, grid),
+           mix(seed, 1));
+  return join(mixed, mlp(norm2(mixed)), mix(seed, 2));
 }
 
 torch::Tensor BlockImpl::step(const torch::Tensor& x, ops::Stream& stream) {
@@ -53,13 +68,15 @@ struct Holder : torch::CustomClassHolder {
 
 struct Recompute : torch::autograd::Function<Recompute> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx,
-                            const at::Tensor& x, Block block, int64_t seed) {
+                            const at::Tensor& x, Block block, int64_t seed,
+                            std::vector<int64_t> grid) {
     ctx->save_for_backward({x});
     ctx->saved_data["seed"] = seed;
+    ctx->saved_data["grid"] = grid;
     ctx->saved_data["block"] =
         c10::IValue::make_capsule(c10::make_intrusive<Holder>(block));
     at::NoGradGuard no_grad;
-    return block->forward(x, static_cast<uint64_t>(seed));
+    return block->forward(x, static_cast<uint64_t>(seed), grid);
   }
 
   static torch::autograd::variable_list backward(
@@ -72,17 +89,18 @@ struct Recompute : torch::autograd::Function<Recompute> {
         ctx->saved_data["block"].toCapsule());
     at::AutoGradMode record(true);
     const at::Tensor y = holder->block->forward(
-        x, static_cast<uint64_t>(ctx->saved_data["seed"].toInt()));
+        x, static_cast<uint64_t>(ctx->saved_data["seed"].toInt()),
+        ctx->saved_data["grid"].toIntVector());
     torch::autograd::backward({y}, {grads[0]});
-    return {x.grad(), at::Tensor(), at::Tensor()};
+    return {x.grad(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
 torch::Tensor recomputed(const Block& block, const torch::Tensor& x,
-                         uint64_t seed) {
-  return Recompute::apply(x, block, static_cast<int64_t>(seed));
+                         uint64_t seed, const std::vector<int64_t>& grid) {
+  return Recompute::apply(x, block, static_cast<int64_t>(seed), grid);
 }
 
 uint64_t mix(uint64_t a, uint64_t b) {

@@ -1,5 +1,6 @@
 // A pre-norm block: x = x + mixer(norm1(x)), x = x + mlp(norm2(x)), with
-// dropout on what joins x, and the MLP fc2(gelu(fc1(x))).
+// dropout on what joins x (of single numbers, and of whole samples: "drop
+// path"), and the MLP fc2(gelu(fc1(x))).
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -8,6 +9,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <memory>
+#include <vector>
 
 #include "aft/nn/mixer.h"
 
@@ -18,6 +20,8 @@ struct BlockOptions {
   TORCH_ARG(MixerOptions, mixer);
   TORCH_ARG(int64_t, mlp) = 4;  ///< width of the MLP over dim
   TORCH_ARG(double, dropout) = 0;
+  /// Probability that a sample passes by the mixer, or the MLP, in training.
+  TORCH_ARG(double, drop_path) = 0;
   TORCH_ARG(double, eps) = 1e-5;  ///< of the norms
 };
 
@@ -26,7 +30,9 @@ class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
   explicit BlockImpl(const BlockOptions& options);
   void reset() override;
   /// x [B, T, dim] to the same. In training, seed chooses what is dropped.
-  torch::Tensor forward(const torch::Tensor& x, uint64_t seed = 0);
+  /// grid: where the positions lie, for mixers that care (Mixer::forward_grid).
+  torch::Tensor forward(const torch::Tensor& x, uint64_t seed = 0,
+                        const std::vector<int64_t>& grid = {});
   /// One position x [B, dim] to the same.
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream);
 
@@ -37,13 +43,16 @@ class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
 
  private:
   torch::Tensor mlp(const torch::Tensor& x);
+  /// x + what the branch says, in training without what is dropped.
+  torch::Tensor join(const torch::Tensor& x, const torch::Tensor& branch,
+                     uint64_t seed);
 };
 TORCH_MODULE(Block);
 
-/// forward(x, seed), whose inner activations are not kept: backward computes
-/// them again. Gradients of parameters go to their .grad at once.
+/// forward(x, seed, grid), whose inner activations are not kept: backward
+/// computes them again. Gradients of parameters go to their .grad at once.
 torch::Tensor recomputed(const Block& block, const torch::Tensor& x,
-                         uint64_t seed);
+                         uint64_t seed, const std::vector<int64_t>& grid = {});
 
 /// A number of 64 bits that depends on all of its arguments.
 uint64_t mix(uint64_t a, uint64_t b);

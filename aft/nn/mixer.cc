@@ -13,7 +13,7 @@ using Maker = std::function<std::shared_ptr<Mixer>(const MixerOptions&)>;
 
 template <class Options>
 Options common(Options options, const MixerOptions& o) {
-  return options.causal(o.causal).out(o.out);
+  return options.causal(o.causal).out(o.out).gate(o.gate);
 }
 
 /// The one list of mixers.
@@ -36,12 +36,20 @@ const std::vector<std::pair<std::string, Maker>>& makers() {
          return std::make_shared<AFTLocalImpl>(
              common(AFTLocalOptions(o.dim, o.max_len, o.window), o)
                  .rank(o.rank)
-                 .dense(o.dense));
+                 .dense(o.dense)
+                 .window_only(o.window_only));
        }},
       {"aft-conv",
        [](const MixerOptions& o) {
+         TORCH_CHECK(o.grid >= 1 && o.grid <= 3,
+                     "mixer: grid must have 1, 2 or 3 dimensions, got ",
+                     o.grid);
+         const std::vector<int64_t> kernel(static_cast<size_t>(o.grid),
+                                           o.window);
          return std::make_shared<AFTConvImpl>(
-             common(AFTConvOptions(o.dim, o.heads, {o.window}), o));
+             common(AFTConvOptions(o.dim, o.heads, kernel), o)
+                 .reparameterise(!o.naive)
+                 .window_only(o.window_only));
        }},
       {"attention",
        [](const MixerOptions& o) {

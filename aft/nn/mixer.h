@@ -17,6 +17,17 @@ class Mixer : public virtual torch::nn::Module {
   /// x [B, T, dim] to [B, T, dim]; mask bool [B, T], true: padded.
   virtual torch::Tensor forward(const torch::Tensor& x,
                                 const torch::Tensor& key_padding_mask = {}) = 0;
+  /// The same for the positions of a grid in row-major order, T = the product
+  /// of its sizes. Mixers that know no grid take them as a sequence.
+  virtual torch::Tensor forward_grid(
+      const torch::Tensor& x, const std::vector<int64_t>& /*grid*/,
+      const torch::Tensor& key_padding_mask = {}) {
+    return forward(x, key_padding_mask);
+  }
+  /// Computes once what inference would compute at each call: forward without
+  /// gradients uses it from then on, and does not see later changes of the
+  /// weights.
+  virtual void fold() {}
   /// An empty stream for B sequences. Throws c10::Error where the mixer is not
   /// causal.
   virtual ops::Stream start(int64_t B) const = 0;
@@ -34,11 +45,17 @@ struct MixerOptions {
   int64_t dim = 0;      ///< channels
   int64_t max_len = 0;  ///< greatest length, of those with a bias a position
   int64_t window = 32;  ///< aft-local: |t - j| < window; aft-conv: taps
+  int64_t grid = 1;     ///< aft-conv: dimensions, with `window` taps in each
   int64_t rank = 128;   ///< aft-full, aft-local: of w = u v^T
   bool dense = false;   ///< aft-full, aft-local: w itself is the parameter
   int64_t heads = 8;    ///< attention, aft-conv
   bool causal = true;
   bool out = true;  ///< an output projection (attention always has one)
+  // The paper's ablations.
+  std::string gate =
+      "sigmoid";             ///< AFT: the query's activation; none: no query
+  bool window_only = false;  ///< aft-local, aft-conv: -inf outside, not 0
+  bool naive = false;        ///< aft-conv: w itself is the parameter
 };
 
 /// A new mixer with torch's own first weights. Throws c10::Error for a kind

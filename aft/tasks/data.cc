@@ -22,7 +22,7 @@ int64_t Order::at(int64_t example) {
       std::swap(order_[i], order_[state % (i + 1)]);
     }
   }
-  return order_[static_cast<size_t>(example % count_)];
+  return order_[static_cast<size_t>(example % count_ / repeats_)];
 }
 
 }  // namespace aft::tasks

@@ -19,11 +19,13 @@ struct Bytes {
 
 /// An endless order of `count` things, all of them once an epoch, each epoch
 /// shuffled anew by the seed and its number: example i is the same whenever it
-/// is asked for.
+/// is asked for. With `repeats`, each comes that many times in a row, and an
+/// epoch, still of `count` examples, ends before it has had them all.
 class Order {
  public:
   /// count >= 1.
-  Order(int64_t count, uint64_t seed) : count_(count), seed_(seed) {}
+  Order(int64_t count, uint64_t seed, int64_t repeats = 1)
+      : count_(count), repeats_(repeats), seed_(seed) {}
   /// Which thing example i is, in [0, count).
   int64_t at(int64_t example);
   /// A number of the epoch of example i, for what else it chooses.
@@ -31,7 +33,7 @@ class Order {
   int64_t count() const { return count_; }
 
  private:
-  int64_t count_, epoch_ = -1;
+  int64_t count_, repeats_, epoch_ = -1;
   uint64_t seed_;
   std::vector<int64_t> order_;
 };

@@ -1,9 +1,10 @@
 // The built-in pictures: a sky of two colours, and on it one to three discs,
-// squares or triangles.
+// squares or triangles, or one shape to be named.
 #include <algorithm>
 #include <cmath>
 
 #include "aft/nn/block.h"
+#include "aft/tasks/labelled.h"
 #include "aft/tasks/pictures.h"
 
 namespace aft::tasks {
@@ -36,43 +37,53 @@ Colour vivid(Random& random) {
   return c;
 }
 
+struct Sky {
+  Colour top, bottom;
+
+  explicit Sky(Random& random) {
+    for (int c = 0; c < 3; ++c) {
+      top.rgb[c] = random.between(90, 230);
+      bottom.rgb[c] = random.between(30, 170);
+    }
+  }
+  double at(double y, int c) const {
+    return top.rgb[c] + (bottom.rgb[c] - top.rgb[c]) * y;
+  }
+};
+
 struct Shape {
-  int kind;  // disc, square, triangle
+  int kind;  // as kShapes
   double y, x, radius, cos, sin;
   Colour colour;
 
   bool covers(double py, double px) const {
-    const double dy = py - y, dx = px - x;
+    const double dy = py - y, dx = px - x, square = dy * dy + dx * dx;
     const double v = cos * dy - sin * dx, u = sin * dy + cos * dx;
-    if (kind == 0) return dy * dy + dx * dx < radius * radius;
-    if (kind == 1) return std::max(std::abs(u), std::abs(v)) < 0.85 * radius;
-    // Three half planes, half the radius from the middle.
-    return v < radius / 2 &&
-           std::abs(u) * 0.8660254037844386 - v / 2 < radius / 2;
+    const double least = std::min(std::abs(u), std::abs(v)),
+                 most = std::max(std::abs(u), std::abs(v));
+    switch (kind) {
+      case 0:
+        return square < radius * radius;
+      case 1:
+        return most < 0.85 * radius;
+      case 2:  // three half planes, half the radius from the middle
+        return v < radius / 2 &&
+               std::abs(u) * 0.8660254037844386 - v / 2 < radius / 2;
+      case 3:
+        return square < radius * radius && square > 0.3 * radius * radius;
+      case 4:
+        return least < 0.3 * radius && most < radius;
+      default:  // three of five bars of a square
+        return most < 0.85 * radius &&
+               static_cast<int>((v / radius + 0.85) / 0.34) % 2 == 0;
+    }
   }
 };
 
-}  // namespace
-
-void draw_picture(uint64_t number, int64_t height, int64_t width, uint8_t* to) {
-  Random random{nn::mix(number, 0)};
-  Colour top, bottom;
-  for (int c = 0; c < 3; ++c) {
-    top.rgb[c] = random.between(90, 230);
-    bottom.rgb[c] = random.between(30, 170);
-  }
-  Shape shapes[3];
-  const int count = 1 + static_cast<int>(random.next() * 3);
-  for (int i = 0; i < count; ++i) {
-    const double turn = random.between(-0.4, 0.4);
-    shapes[i] = {static_cast<int>(random.next() * 3),
-                 random.between(0.2, 0.8),
-                 random.between(0.2, 0.8),
-                 random.between(0.15, 0.35),
-                 std::cos(turn),
-                 std::sin(turn),
-                 vivid(random)};
-  }
+/// Of shapes that overlap, the last is seen. noise: at most so much is added
+/// to a value, or taken from it.
+void paint(const Sky& sky, const Shape* shapes, int count, double noise,
+           Random& random, int64_t height, int64_t width, uint8_t* to) {
   constexpr int kSamples = 3;  // a side, for smooth edges
   for (int64_t y = 0; y < height; ++y) {
     for (int64_t x = 0; x < width; ++x) {
@@ -88,13 +99,49 @@ void draw_picture(uint64_t number, int64_t height, int64_t width, uint8_t* to) {
         for (int i = 0; i < count; ++i)
           if (shapes[i].covers(py, px)) on_top = &shapes[i];
         for (int c = 0; c < 3; ++c)
-          sum[c] += on_top ? on_top->colour.rgb[c]
-                           : top.rgb[c] + (bottom.rgb[c] - top.rgb[c]) * py;
+          sum[c] += on_top ? on_top->colour.rgb[c] : sky.at(py, c);
       }
-      for (const double s : sum)
-        *to++ = static_cast<uint8_t>(s / (kSamples * kSamples) + 0.5);
+      for (const double s : sum) {
+        const double value = s / (kSamples * kSamples) + 0.5 +
+                             (noise > 0 ? random.between(-noise, noise) : 0);
+        *to++ = static_cast<uint8_t>(std::clamp(value, 0.0, 255.0));
+      }
     }
   }
+}
+
+}  // namespace
+
+void draw_picture(uint64_t number, int64_t height, int64_t width, uint8_t* to) {
+  Random random{nn::mix(number, 0)};
+  const Sky sky(random);
+  Shape shapes[3];
+  const int count = 1 + static_cast<int>(random.next() * 3);
+  for (int i = 0; i < count; ++i) {
+    const double turn = random.between(-0.4, 0.4);
+    shapes[i] = {static_cast<int>(random.next() * 3),
+                 random.between(0.2, 0.8),
+                 random.between(0.2, 0.8),
+                 random.between(0.15, 0.35),
+                 std::cos(turn),
+                 std::sin(turn),
+                 vivid(random)};
+  }
+  paint(sky, shapes, count, 0, random, height, width, to);
+}
+
+void draw_shape(uint64_t number, int64_t height, int64_t width, uint8_t* to) {
+  Random random{nn::mix(number, 1)};
+  const Sky sky(random);
+  const double turn = random.between(0, 6.283185307179586);
+  const Shape shape{static_cast<int>(number % kShapes.size()),
+                    random.between(0.25, 0.75),
+                    random.between(0.25, 0.75),
+                    random.between(0.12, 0.35),
+                    std::cos(turn),
+                    std::sin(turn),
+                    vivid(random)};
+  paint(sky, &shape, 1, 12, random, height, width, to);
 }
 
 }  // namespace aft::tasks

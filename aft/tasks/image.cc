@@ -80,7 +80,8 @@ TaskKind image_kind() {
           {"height", "width", "valid_images"},
           /*derived=*/{"length"},
           complete,
-          make};
+          make,
+          sequence_model};
 }
 
 void augment(const PicturesConfig& config, const uint8_t* from, uint64_t random,
@@ -131,8 +132,9 @@ torch::Tensor ImageTask::loss(int64_t first, int64_t count, uint64_t seed) {
   return cross_entropy(model_->forward(inputs, seed), targets, /*mean=*/true);
 }
 
-double ImageTask::validate() {
-  return evaluate(model_, pictures_.valid(), config_.train.batch);
+train::Validation ImageTask::validate() {
+  const double loss = evaluate(model_, pictures_.valid(), config_.train.batch);
+  return {loss, loss, {}};
 }
 
 double evaluate(models::SequenceModel model, const PicturePart& pictures,

@@ -46,7 +46,8 @@ std::unique_ptr<train::Task> make(Json& json, const Progress&) {
 TaskKind language_kind() {
   return {"language",          "bpc",    "`aft generate DIR` writes text",
           {"mode", "symbols"},
-          /*derived=*/{},      complete, make};
+          /*derived=*/{},      complete, make,
+          sequence_model};
 }
 
 LanguageTask::LanguageTask(const LanguageConfig& config, Text text)
@@ -76,11 +77,12 @@ torch::Tensor LanguageTask::loss(int64_t first, int64_t count, uint64_t seed) {
                        bytes.narrow(1, 1, T), /*mean=*/true);
 }
 
-double LanguageTask::validate() {
+train::Validation LanguageTask::validate() {
   Bytes part = text_.valid();
   part.size = std::min(part.size, config_.data.valid_bytes);
-  return evaluate(model_, part, config_.model.length, config_.model.length,
-                  config_.train.batch);
+  const double loss = evaluate(model_, part, config_.model.length,
+                               config_.model.length, config_.train.batch);
+  return {loss, loss, {}};
 }
 
 double evaluate(models::SequenceModel model, Bytes text, int64_t T,

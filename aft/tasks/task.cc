@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "aft/tasks/classification.h"
 #include "aft/tasks/data.h"
 #include "aft/tasks/image.h"
 #include "aft/tasks/language.h"
@@ -12,7 +13,8 @@
 namespace aft::tasks {
 
 const std::vector<TaskKind>& task_kinds() {
-  static const std::vector<TaskKind> all = {language_kind(), image_kind()};
+  static const std::vector<TaskKind> all = {language_kind(), image_kind(),
+                                            classification_kind()};
   return all;
 }
 
@@ -22,9 +24,9 @@ const TaskKind& task_kind(const Json& config) {
   std::string known;
   for (const TaskKind& kind : task_kinds()) {
     if (name == kind.name) return kind;
-    known += (known.empty() ? "" : " or ") + kind.name;
+    known += (known.empty() ? "" : ", ") + kind.name;
   }
-  throw models::ConfigError("task must be " + known + ", got " +
+  throw models::ConfigError("task must be one of " + known + ", got " +
                             models::kind_of(name));
 }
 
@@ -45,6 +47,12 @@ Json load_config(const std::string& directory, const std::string& task) {
         directory + "/config.json: task must be " + task + " here, got " +
         config["task"].get<std::string>() + "; " + task_kind(config).next);
   return config;
+}
+
+std::shared_ptr<torch::nn::Module> sequence_model(const Json& config) {
+  return models::SequenceModel(
+             config_as<models::SequenceModelConfig>(config.at("model")))
+      .ptr();
 }
 
 models::SequenceModel load_model(const std::string& directory,

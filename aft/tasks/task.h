@@ -35,7 +35,8 @@ using Progress = std::function<void(int64_t done, int64_t all)>;
 
 struct TaskKind {
   std::string name;  ///< config.json's "task"
-  std::string unit;  ///< the loss in bits is called so: bpc, bits/dim
+  std::string unit;  ///< the loss in bits is called so: bpc, bits/dim; "": by
+                     ///< no name
   std::string next;  ///< what to do with a trained model DIR: "`aft ...`"
   std::vector<std::string> fixed;    ///< keys of data that a run cannot change
   std::vector<std::string> derived;  ///< keys of model that follow from others
@@ -47,6 +48,9 @@ struct TaskKind {
   /// DataError, c10::Error; DataError where the configuration has identified
   /// other data.
   std::unique_ptr<train::Task> (*make)(Json& config, const Progress& progress);
+  /// The model of a complete configuration, with first weights. Throws
+  /// c10::Error.
+  std::shared_ptr<torch::nn::Module> (*model)(const Json& config);
 };
 
 const std::vector<TaskKind>& task_kinds();
@@ -67,6 +71,9 @@ Config config_as(const Json& config) {
 Json load_config(const std::string& directory);
 /// The same for a command on one task: another one is a ConfigError.
 Json load_config(const std::string& directory, const std::string& task);
+
+/// TaskKind::model of the tasks on sequences.
+std::shared_ptr<torch::nn::Module> sequence_model(const Json& config);
 
 /// The weights of a model directory. In evaluation mode. Throws io::Error,
 /// c10::Error.

@@ -47,11 +47,21 @@ double squares(const at::Tensor& g) {
 
 }  // namespace
 
-double learning_rate(const std::string& kind, double peak, int64_t warmup,
-                     double floor, int64_t steps, int64_t step) {
-  if (kind != "rsqrt" && kind != "cosine" && kind != "constant") {
+double Schedule::at(int64_t step) const {
+  if (kind != "rsqrt" && kind != "cosine" && kind != "constant" &&
+      kind != "deit") {
     throw std::invalid_argument(
-        "train.schedule must be rsqrt, cosine or constant, got '" + kind + "'");
+        "train.schedule must be rsqrt, cosine, constant or deit, got '" + kind +
+        "'");
+  }
+  if (kind == "deit") {
+    const double each = static_cast<double>(std::max<int64_t>(epoch, 1)),
+                 now = std::floor(static_cast<double>(step - 1) / each),
+                 warm = static_cast<double>(warmup) / each,
+                 all = static_cast<double>(steps) / each;
+    if (now < warm) return first + (peak - first) * now / warm;
+    return floor + (peak - floor) * 0.5 *
+                       (1 + std::cos(M_PI * std::min(now / all, 1.0)));
   }
   const double t = static_cast<double>(step),
                w = static_cast<double>(std::max<int64_t>(warmup, 1));

@@ -16,9 +16,22 @@ namespace aft::train {
 ///   rsqrt     peak sqrt(warmup / step), the Transformer's
 ///   cosine    down to `floor` at `steps`
 ///   constant  peak
-/// Throws std::invalid_argument for another kind.
-double learning_rate(const std::string& kind, double peak, int64_t warmup,
-                     double floor, int64_t steps, int64_t step);
+/// or, as DeiT has it,
+///   deit      the same for all steps of an epoch: `warmup` steps linear from
+///             `first`, then the cosine of the whole run, as if it had begun
+///             with it
+struct Schedule {
+  std::string kind;
+  double peak = 0;
+  int64_t warmup = 0;
+  double floor = 0;
+  int64_t steps = 1;
+  double first = 0;   ///< deit
+  int64_t epoch = 1;  ///< deit: steps of an epoch
+
+  /// Throws std::invalid_argument for another kind.
+  double at(int64_t step) const;
+};
 
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;

@@ -65,12 +65,18 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory)
   within("ema", config.ema, 0, 1), within("rate", config.rate, 0, 1e30);
   within("beta1", config.beta1, 0, 1), within("beta2", config.beta2, 0, 1);
   within("decay", config.decay, 0, 1e30), within("clip", config.clip, 0, 1e30);
-  learning_rate(config.schedule, config.rate, config.warmup, config.floor,
-                config.steps, config.steps);  // throws for an unknown kind
+  within("first", config.first, 0, 1e30);
+  positive("epoch", config.epoch);
+  schedule().at(config.steps);  // throws for an unknown kind
   if (config.ema > 0) {
     for (const auto& p : task.model().named_parameters())
       ema_.push_back(p.value().detach().clone());
   }
+}
+
+Schedule Trainer::schedule() const {
+  return {config_.schedule, config_.rate,  config_.warmup, config_.floor,
+          config_.steps,    config_.first, config_.epoch};
 }
 
 std::string Trainer::path(const std::string& name) const {
@@ -161,7 +167,10 @@ void Trainer::write_metrics(const Report& r) {
       {"step", r.step},       {"loss", r.loss},
       {"rate", r.rate},       {"norm", r.norm},
       {"seconds", r.seconds}, {"tokens_per_second", r.tokens_per_second}};
-  if (r.validated) j["validation"] = r.validation;
+  if (r.validated) {
+    j["validation"] = r.validation.loss;
+    for (const auto& [name, share] : r.validation.shares) j[name] = share;
+  }
   std::ofstream out(path("metrics.jsonl"), std::ios::app);
   out << j.dump() << '\n';
   out.close();
@@ -188,9 +197,9 @@ void Trainer::validate(Report& report) {
   report.validation = task_.validate();
   report.validated = true;
   task_.model().train();
-  if (!std::isfinite(report.validation)) fail("the validation is");
-  if (best_ == 0 || report.validation < best_) {
-    best_ = report.validation;
+  if (!std::isfinite(report.validation.loss)) fail("the validation is");
+  if (best_ == 0 || report.validation.score < best_) {
+    best_ = report.validation.score;
     save_tensors(path("model.safetensors"), tensors_of(task_.model()),
                  {{"format", "pt"}, {"step", std::to_string(step_)}});
   }
@@ -228,8 +237,7 @@ Report Trainer::advance() {
   if (!std::isfinite(loss)) fail("the loss is");
   // Weights with a finite loss and finite gradients can be gone on from.
   if (due_ && std::isfinite(optimizer_.norm())) save();
-  report.rate = learning_rate(config_.schedule, config_.rate, config_.warmup,
-                              config_.floor, config_.steps, step_ + 1);
+  report.rate = schedule().at(step_ + 1);
   report.norm = optimizer_.step(report.rate, config_.clip, step_ + 1);
   if (!std::isfinite(report.norm)) fail("the gradients are");
   optimizer_.zero_grad();

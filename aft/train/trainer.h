@@ -18,6 +18,8 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "aft/train/optimizer.h"
 
@@ -28,9 +30,11 @@ struct TrainConfig {
   int64_t batch = 8;               ///< sequences of a micro-batch
   int64_t accumulate = 1;          ///< micro-batches of a step
   double rate = 3e-3;              ///< peak of the learning rate
-  std::string schedule = "rsqrt";  ///< rsqrt, cosine or constant
+  std::string schedule = "rsqrt";  ///< rsqrt, cosine, constant or deit
   int64_t warmup = 100;
-  double floor = 0;    ///< cosine ends here
+  double floor = 0;    ///< cosine and deit end here
+  double first = 0;    ///< deit begins here
+  int64_t epoch = 1;   ///< deit: steps between changes of the rate
   double decay = 0.1;  ///< AdamW, linear weights only
   double beta1 = 0.9, beta2 = 0.95;
   double clip = 1;  ///< greatest norm of the gradients; 0: any
@@ -45,11 +49,20 @@ struct TrainConfig {
   static void fields(Self& s, const F& f) {
     f("steps", s.steps), f("batch", s.batch), f("accumulate", s.accumulate);
     f("rate", s.rate), f("schedule", s.schedule), f("warmup", s.warmup);
-    f("floor", s.floor), f("decay", s.decay), f("beta1", s.beta1);
+    f("floor", s.floor), f("first", s.first), f("epoch", s.epoch);
+    f("decay", s.decay), f("beta1", s.beta1);
     f("beta2", s.beta2), f("clip", s.clip), f("ema", s.ema);
     f("recompute", s.recompute), f("seed", s.seed), f("report", s.report);
     f("validate", s.validate), f("save", s.save);
   }
+};
+
+/// What a task says of the model on its validation data.
+struct Validation {
+  double loss = 0;   ///< nats
+  double score = 0;  ///< above 0; the smallest so far is the best model
+  /// What else there is to tell, by name: shares in [0, 1].
+  std::vector<std::pair<std::string, double>> shares;
 };
 
 /// What is trained, as the trainer sees it.
@@ -61,9 +74,10 @@ class Task {
   /// example in the endless order of all examples, `seed` chooses what dropout
   /// drops. Differentiable.
   virtual torch::Tensor loss(int64_t first, int64_t count, uint64_t seed) = 0;
-  /// The mean loss in nats on the validation data, in evaluation mode.
-  virtual double validate() = 0;
-  /// Predictions of one example (its bytes, its sub-pixels): for the rate.
+  /// On the validation data, in evaluation mode.
+  virtual Validation validate() = 0;
+  /// Predictions of one example (its bytes, its sub-pixels, 1 for a class): for
+  /// the rate.
   virtual int64_t tokens() const = 0;
 };
 
@@ -79,7 +93,8 @@ struct Report {
   double seconds = 0;  ///< of training so far, validation and saving aside
   double tokens_per_second = 0, seconds_left = 0;
   bool validated = false;
-  double validation = 0, best = 0;  ///< nats, where validated
+  Validation validation;  ///< where validated
+  double best = 0;        ///< the smallest score so far
 };
 
 struct Hooks {
@@ -111,6 +126,7 @@ class Trainer {
   Report advance();
 
  private:
+  Schedule schedule() const;
   void save();
   void validate(Report& report);
   [[noreturn]] void fail(const std::string& what) const;
@@ -125,7 +141,7 @@ class Trainer {
   AdamW optimizer_;
   std::vector<torch::Tensor> ema_;  // empty: off
   int64_t step_ = 0;
-  double best_ = 0;      // of validation; 0: none yet
+  double best_ = 0;      // score of validation; 0: none yet
   double seconds_ = 0;   // of training
   bool due_ = false;     // a checkpoint of the weights as they are
   double loss_sum_ = 0;  // since the last report

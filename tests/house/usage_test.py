@@ -53,7 +53,8 @@ class TestUsage(unittest.TestCase):
                 self.assertIn(option, options, chapter.split("\n")[0])
 
     def test_keys(self):
-        for preset in ("text-aft-local-4x128", "image-aft-local-4x128"):
+        for preset in ("text-aft-local-4x128", "image-aft-local-4x128",
+                       "classify-aft-conv-4x96"):
             info = json.loads(run("info", preset, "--json"))
             found = list(keys(info["config"]))
             self.assertGreater(len(found), 30)

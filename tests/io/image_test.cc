@@ -200,6 +200,25 @@ TEST(ReadImage, AnUnknownVersionOfJfifDoesNotMatter) {
   expect_equal(decode(bytes), decode(golden("full.jpg")));
 }
 
+TEST(ReadImage, StrayBytesBeforeAMarkerDoNotMatter) {
+  for (const char* name : {"baseline.jpg", "progressive.jpg", "grey.jpg"}) {
+    SCOPED_TRACE(name);
+    const std::string bytes = golden(name);
+    // Quantisation, the (first) scan and the end.
+    for (const size_t at : {bytes.find("\xff\xdb"), bytes.find("\xff\xda"),
+                            bytes.rfind("\xff\xd9")}) {
+      ASSERT_NE(at, std::string::npos);
+      for (const size_t count : {1, 20, 5000}) {
+        std::string stray = bytes;
+        stray.insert(at, count, '\1');
+        ::testing::internal::CaptureStderr();
+        expect_equal(decode(stray), decode(bytes));
+        EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+      }
+    }
+  }
+}
+
 class Files : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -296,9 +315,10 @@ TEST(BadImage, CorruptJpeg) {
   std::string jpeg = golden("baseline.jpg");
   jpeg.replace(jpeg.size() - 40, 2, "\xff\xd9");  // an end amid the data
   expect_bad(jpeg, "Corrupt JPEG data: premature end");
+  // Passing over stray bytes does not pass over an end that comes early.
   jpeg = golden("baseline.jpg");
-  jpeg.insert(jpeg.size() - 2, 20, '\1');
-  expect_bad(jpeg, "extraneous bytes before marker");
+  jpeg.replace(jpeg.size() - 2, 2, std::string(20, '\1'));
+  expect_bad(jpeg, "Premature end of JPEG file");
 }
 
 TEST(BadImage, ScansOfAJpeg) {

@@ -150,7 +150,7 @@ TEST(ImageTask, TheSameExamplesEachTime) {
   p.model().eval();
   EXPECT_NEAR(p.loss(0, 1995, 1).item<double>(),
               p.loss(1995, 1995, 1).item<double>(), 1e-5);
-  EXPECT_NEAR(a.validate(), std::log(256), 0.3);
+  EXPECT_NEAR(a.validate().loss, std::log(256), 0.3);
   EXPECT_TRUE(a.model().parameters()[0].requires_grad());
 
   ImageConfig none = c;

@@ -73,7 +73,7 @@ std::string metrics(const std::string& directory) {
 
 TEST(Schedule, Shapes) {
   const auto at = [](const char* kind, int64_t step) {
-    return learning_rate(kind, 2, 10, 0.5, 110, step);
+    return Schedule{kind, 2, 10, 0.5, 110}.at(step);
   };
   for (const char* kind : {"rsqrt", "cosine", "constant"}) {
     EXPECT_DOUBLE_EQ(at(kind, 1), 0.2);

@@ -1,0 +1,172 @@
+#include "aft/models/classifier.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/nn/init.h>
+
+#include <algorithm>
+
+#include "aft/ops/common.h"
+#include "aft/ops/pointwise.h"
+
+namespace aft::models {
+namespace {
+
+/// N(0, std^2), cut off at 2 as timm's trunc_normal_ does: with a std of 0.02
+/// nothing is cut.
+void first_weights(torch::Tensor x) { x.normal_(0, 0.02).clamp_(-2, 2); }
+
+}  // namespace
+
+void ClassifierConfig::follow_mixer() {
+  const bool convolutional = mixer == "aft-conv";
+  pool = convolutional ? "mean" : "token";
+  positions = !convolutional;
+}
+
+ClassifierImpl::ClassifierImpl(const ClassifierConfig& c) : config(c) {
+  reset();
+}
+
+void ClassifierImpl::reset() {
+  const auto& c = config;
+  const auto at_least_one = [](const char* name, int64_t x) {
+    TORCH_CHECK(x >= 1, "model.", name, " must be 1 or more, got ", x);
+  };
+  at_least_one("layers", c.layers), at_least_one("width", c.width);
+  at_least_one("classes", c.classes), at_least_one("mlp", c.mlp);
+  at_least_one("patch", c.patch), at_least_one("rows", c.rows);
+  at_least_one("columns", c.columns);
+  TORCH_CHECK(c.pool == "token" || c.pool == "mean",
+              "model.pool must be token or mean, got '", c.pool, "'");
+  TORCH_CHECK(c.mixer != "aft-conv" || c.pool == "mean",
+              "model.pool must be mean for aft-conv, whose positions are those "
+              "of a grid, got token");
+
+  nn::MixerOptions mixer;
+  mixer.kind = c.mixer, mixer.dim = c.width, mixer.max_len = c.length();
+  mixer.window = c.window, mixer.grid = 2, mixer.rank = c.rank;
+  mixer.dense = c.dense, mixer.heads = c.heads, mixer.causal = false;
+  mixer.gate = c.gate, mixer.window_only = c.window_only;
+  mixer.naive = c.naive;
+  patch = register_module("patch",
+                          torch::nn::Linear(3 * c.patch * c.patch, c.width));
+  token = positions = torch::Tensor();
+  if (c.pool == "token")
+    token = register_parameter("token", at::empty({c.width}));
+  if (c.positions)
+    positions =
+        register_parameter("positions", at::empty({c.length(), c.width}));
+  blocks.clear();
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const double path = c.layers == 1 ? c.drop_path
+                                      : c.drop_path * static_cast<double>(i) /
+                                            static_cast<double>(c.layers - 1);
+    blocks.push_back(register_module("blocks_" + std::to_string(i),
+                                     nn::Block(nn::BlockOptions(mixer)
+                                                   .mlp(c.mlp)
+                                                   .dropout(c.dropout)
+                                                   .drop_path(path)
+                                                   .eps(1e-6))));
+  }
+  norm = register_module(
+      "norm",
+      torch::nn::LayerNorm(torch::nn::LayerNormOptions({c.width}).eps(1e-6)));
+  head = register_module("head", torch::nn::Linear(c.width, c.classes));
+
+  at::NoGradGuard no_grad;
+  for (const auto& m : modules(/*include_self=*/false)) {
+    auto* linear = m->as<torch::nn::Linear>();
+    // The patches keep torch's own, as the convolution of ViT does.
+    if (!linear || linear == patch.get()) continue;
+    first_weights(linear->weight);
+    if (linear->bias.defined()) linear->bias.zero_();
+  }
+  if (token.defined()) first_weights(token);
+  if (positions.defined()) first_weights(positions);
+}
+
+void ClassifierImpl::fold() {
+  for (const nn::Block& b : blocks) b->mixer->fold();
+}
+
+torch::Tensor interpolate_positions(const torch::Tensor& positions,
+                                    int64_t token, int64_t rows,
+                                    int64_t columns, int64_t new_rows,
+                                    int64_t new_columns) {
+  const int64_t width = positions.size(1);
+  const torch::Tensor grid = positions.narrow(0, token, rows * columns)
+                                 .t()
+                                 .reshape({1, width, rows, columns});
+  const torch::Tensor wide =
+      at::upsample_bicubic2d(grid, {new_rows, new_columns},
+                             /*align_corners=*/false)
+          .reshape({width, new_rows * new_columns})
+          .t();
+  return at::cat({positions.narrow(0, 0, token), wide});
+}
+
+torch::Tensor ClassifierImpl::positions_for(int64_t rows,
+                                            int64_t columns) const {
+  if (rows == config.rows && columns == config.columns) return positions;
+  return interpolate_positions(positions, token.defined() ? 1 : 0, config.rows,
+                               config.columns, rows, columns);
+}
+
+torch::Tensor ClassifierImpl::forward(const torch::Tensor& images,
+                                      uint64_t seed) {
+  const int64_t p = config.patch;
+  TORCH_CHECK(images.dim() == 4 && images.size(1) == 3 && images.size(2) >= p &&
+                  images.size(3) >= p && images.size(2) % p == 0 &&
+                  images.size(3) % p == 0,
+              "Classifier: images must be [B, 3, H, W] with H and W multiples "
+              "of the patch, ",
+              p, ", got ", ops::shape_of(images));
+  const int64_t B = images.size(0), rows = images.size(2) / p,
+                columns = images.size(3) / p;
+  TORCH_CHECK((rows == config.rows && columns == config.columns) ||
+                  !nn::has_max_len(config.mixer),
+              "Classifier: ", config.mixer,
+              " has a bias for each pair of positions of its ", config.rows * p,
+              "x", config.columns * p, " images, and takes no others, got ",
+              rows * p, "x", columns * p);
+  if (is_training() || at::GradMode::is_enabled() ||
+      !images.device().is_cpu() || B < 2)
+    return run(images, seed);
+  // One thread an image or a few: nothing is waited for between the layers, and
+  // what one layer writes the next finds in the cache.
+  torch::Tensor out = at::empty({B, config.classes}, images.options());
+  constexpr int64_t kTogether = 2;
+  const int64_t parts = (B + kTogether - 1) / kTogether;
+  at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+    at::NoGradGuard no_grad;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i * kTogether, n = std::min(kTogether, B - first);
+      out.narrow(0, first, n).copy_(run(images.narrow(0, first, n), seed));
+    }
+  });
+  return out;
+}
+
+torch::Tensor ClassifierImpl::run(const torch::Tensor& images, uint64_t seed) {
+  const int64_t B = images.size(0), p = config.patch, rows = images.size(2) / p,
+                columns = images.size(3) / p;
+  torch::Tensor x = patch(images.reshape({B, 3, rows, p, columns, p})
+                              .permute({0, 2, 4, 1, 3, 5})
+                              .reshape({B, rows * columns, 3 * p * p}));
+  if (token.defined()) x = at::cat({token.expand({B, 1, config.width}), x}, 1);
+  if (positions.defined()) x = x + positions_for(rows, columns);
+  const double dropped = is_training() ? config.dropout : 0;
+  x = ops::dropout_add({}, x, dropped, nn::mix(seed, 0));
+  const std::vector<int64_t> grid{rows, columns};
+  const bool keep = !recompute_ || !x.requires_grad();
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const uint64_t own = nn::mix(seed, i + 1);
+    x = keep ? blocks[i]->forward(x, own, grid)
+             : nn::recomputed(blocks[i], x, own, grid);
+  }
+  if (token.defined()) return head(norm(x.select(1, 0)));
+  return head(norm(x).mean(1));
+}
+
+}  // namespace aft::models

@@ -1,0 +1,319 @@
+#include "aft/tasks/classification.h"
+
+#include <ATen/ATen.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "aft/tasks/augment.h"
+#include "aft/train/checkpoint.h"
+
+namespace aft::tasks {
+namespace {
+
+// Of ImageNet, for channels in [0, 1].
+constexpr float kMean[] = {0.485f, 0.456f, 0.406f},
+                kStd[] = {0.229f, 0.224f, 0.225f};
+
+void check(bool good, const std::string& what) {
+  if (!good) throw models::ConfigError(what);
+}
+
+void check_data(const LabelledConfig& data) {
+  const auto within = [](const char* name, double x, double low, double high) {
+    check(x >= low && x <= high,
+          std::string("data.") + name + " must be in [" + std::to_string(low) +
+              ", " + std::to_string(high) + "], got " + std::to_string(x));
+  };
+  within("height", static_cast<double>(data.height), 1, 4096);
+  within("width", static_cast<double>(data.width), 1, 4096);
+  within("crop", data.crop, 0.05, 1), within("erase", data.erase, 0, 1);
+  within("crop_area", data.crop_area, 0, 1);
+  within("rand_ops", static_cast<double>(data.rand_ops), 0, 100);
+  within("rand_magnitude", data.rand_magnitude, 0, 10);
+  within("rand_std", data.rand_std, 0, 10);
+  within("mixup", data.mixup, 0, 100), within("cutmix", data.cutmix, 0, 100);
+  within("smoothing", data.smoothing, 0, 0.999);
+  within("repeats", static_cast<double>(data.repeats), 1, 100);
+  within("workers", static_cast<double>(data.workers), 1, 256);
+}
+
+Json complete(const Json& given) {
+  ClassificationConfig config;
+  config.task = "classification";
+  auto& model = config.model;
+  // A first look for the mixer, which decides on defaults.
+  models::from_json(given, config);
+  model.follow_mixer();
+  model.rows = model.columns = model.classes = 0;
+  models::from_json(given, config);
+  const auto& data = config.data;
+  check_data(data);
+  check(model.patch >= 1,
+        "model.patch must be 1 or more, got " + std::to_string(model.patch));
+  const auto patches = [&](const char* key, int64_t& value, const char* from,
+                           int64_t side) {
+    check(side % model.patch == 0, std::string("data.") + from +
+                                       " must be a multiple of model.patch = " +
+                                       std::to_string(model.patch) + ", got " +
+                                       std::to_string(side));
+    if (value == 0) value = side / model.patch;
+    check(value == side / model.patch,
+          std::string("model.") + key + " must be data." + from +
+              " / model.patch = " + std::to_string(side / model.patch) +
+              " (or not be named), got " + std::to_string(value));
+  };
+  patches("rows", model.rows, "height", data.height);
+  patches("columns", model.columns, "width", data.width);
+  const int64_t known = static_cast<int64_t>(data.classes.size());
+  if (model.classes == 0) model.classes = known > 0 ? known : 1000;
+  check(known == 0 || model.classes == known,
+        "model.classes must be what data.classes names, " +
+            std::to_string(known) + " (or not be named), got " +
+            std::to_string(model.classes));
+  return models::to_json(config);
+}
+
+std::unique_ptr<train::Task> make(Json& json, const Progress&) {
+  ClassificationConfig config = config_as<ClassificationConfig>(json);
+  auto& data = config.data;
+  LabelledPictures pictures = LabelledPictures::open(
+      data.path, data.valid_images, std::max(data.height, data.width));
+  const std::string found = pictures.fingerprint();
+  const std::string name =
+      data.path.empty() ? "the built-in pictures" : data.path;
+  check_fingerprint(name, data.fingerprint, found);
+  if (!data.classes.empty() && data.classes != pictures.classes())
+    throw DataError(
+        name + ": its " + std::to_string(pictures.classes().size()) +
+        " classes are not the " + std::to_string(data.classes.size()) +
+        " that the run began with (data.classes)");
+  if (!data.path.empty()) data.path = absolute(data.path);
+  data.classes = pictures.classes(), data.fingerprint = found;
+  config.model.classes = static_cast<int64_t>(data.classes.size());
+  check(
+      data.mixup == 0 && data.cutmix == 0 ? true : config.train.batch % 2 == 0,
+      "train.batch must be even for data.mixup and data.cutmix, which pair "
+      "pictures, got " +
+          std::to_string(config.train.batch));
+  json = models::to_json(config);
+  return std::make_unique<ClassificationTask>(config, std::move(pictures));
+}
+
+std::shared_ptr<torch::nn::Module> model(const Json& config) {
+  return models::Classifier(
+             config_as<models::ClassifierConfig>(config.at("model")))
+      .ptr();
+}
+
+}  // namespace
+
+TaskKind classification_kind() {
+  return {"classification",
+          "",
+          "`aft classify DIR picture.jpg` names what is on a picture",
+          {"height", "width", "valid_images", "classes"},
+          /*derived=*/{"rows", "columns", "classes"},
+          complete,
+          make,
+          model};
+}
+
+void normalise(const io::Image& image, float* to) {
+  const int64_t n = image.height * image.width;
+  for (int c = 0; c < 3; ++c) {
+    const float scale = 1 / (255 * kStd[c]), shift = kMean[c] / kStd[c];
+    const uint8_t* from = image.rgb.data() + c;
+    float* plane = to + c * n;
+    for (int64_t i = 0; i < n; ++i)
+      plane[i] = static_cast<float>(from[3 * i]) * scale - shift;
+  }
+}
+
+io::Image centre(const io::Image& image, int64_t height, int64_t width,
+                 double crop_share) {
+  // As torchvision: the side that fits is floor(size / crop), the other one is
+  // truncated; half pixels of the cut are rounded to even.
+  const double h = static_cast<double>(image.height),
+               w = static_cast<double>(image.width),
+               want_h = std::floor(static_cast<double>(height) / crop_share),
+               want_w = std::floor(static_cast<double>(width) / crop_share);
+  const bool by_height = want_h * w >= want_w * h;
+  const int64_t new_h = static_cast<int64_t>(
+                    by_height ? want_h : std::floor(want_w * h / w)),
+                new_w = static_cast<int64_t>(
+                    by_height ? std::floor(want_h * w / h) : want_w);
+  const bool same = new_h == image.height && new_w == image.width;
+  const io::Image scaled = same ? image : io::resize(image, new_h, new_w);
+  const auto start = [](int64_t all, int64_t part) {
+    return static_cast<int64_t>(
+        std::nearbyint(static_cast<double>(all - part) / 2));
+  };
+  return crop(scaled,
+              {start(new_h, height), start(new_w, width), height, width});
+}
+
+void augment(const LabelledConfig& config, const io::Image& image,
+             uint64_t random, float* to) {
+  Random draw(random);
+  const AugmentConfig how{config.crop_area,      1,
+                          config.flip,           config.rand_ops,
+                          config.rand_magnitude, config.rand_std};
+  normalise(augment(image, config.height, config.width, how, draw), to);
+  random_erase(to, config.height, config.width, config.erase, draw);
+}
+
+ClassificationTask::ClassificationTask(const ClassificationConfig& config,
+                                       LabelledPictures pictures)
+    : config_(config),
+      pictures_(std::make_shared<LabelledPictures>(std::move(pictures))),
+      order_(
+          std::max<int64_t>(static_cast<int64_t>(pictures_->train().size()), 1),
+          static_cast<uint64_t>(config.train.seed), config.data.repeats) {
+  const size_t train = pictures_->train().size(),
+               valid = pictures_->valid().size();
+  if (train < 1 || valid < 1)
+    throw DataError(
+        (config.data.path.empty() ? "data" : config.data.path) +
+        ": training needs a picture or more to train on and one for "
+        "validation (data.valid_images, a tenth at the most), got " +
+        std::to_string(train) + " and " + std::to_string(valid));
+  torch::manual_seed(static_cast<uint64_t>(config.train.seed));
+  model_ = models::Classifier(config.model);
+  model_->recompute(config.train.recompute);
+  const uint64_t own = nn::mix(static_cast<uint64_t>(config.train.seed), 3);
+  loader_ = std::make_unique<Loader>(
+      3 * config.data.height * config.data.width,
+      [this, own](int64_t example, float* to) {
+        const int64_t chosen = picture(example);
+        augment(config_.data, pictures_->read(chosen),
+                nn::mix(own, static_cast<uint64_t>(example)), to);
+        return pictures_->label(chosen);
+      },
+      config.data.workers);
+}
+
+int64_t ClassificationTask::picture(int64_t example) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return pictures_->train()[static_cast<size_t>(order_.at(example))];
+}
+
+torch::Tensor ClassificationTask::loss(int64_t first, int64_t count,
+                                       uint64_t seed) {
+  const auto& data = config_.data;
+  const int64_t C = config_.model.classes;
+  const LabelledBatch batch = loader_->get(first, count);
+  const torch::Tensor images =
+      batch.values.view({count, 3, data.height, data.width});
+  Random draw(nn::mix(seed, 11));
+  const Mix mix =
+      draw_mix(data.height, data.width, data.mixup, data.cutmix, draw);
+  apply_mix(mix, images.data_ptr<float>(), count, data.height, data.width);
+  // Label smoothing and mixing as shares of each class.
+  const double off = data.smoothing / static_cast<double>(C);
+  torch::Tensor target = at::full({count, C}, off, at::kFloat);
+  auto shares = target.accessor<float, 2>();
+  const auto add = [&](int64_t row, int64_t from, double share) {
+    shares[row][batch.labels[static_cast<size_t>(from)]] +=
+        static_cast<float>((1 - data.smoothing) * share);
+  };
+  for (int64_t i = 0; i < count; ++i) {
+    add(i, i, mix.lambda);
+    add(i, count - 1 - i, 1 - mix.lambda);
+  }
+  const torch::Tensor logits = model_->forward(images, seed);
+  return -(logits.log_softmax(-1) * target).sum(-1).mean();
+}
+
+train::Validation ClassificationTask::validate() {
+  std::vector<int64_t> same(pictures_->classes().size());
+  for (size_t i = 0; i < same.size(); ++i) same[i] = static_cast<int64_t>(i);
+  const Accuracy a =
+      evaluate(model_, *pictures_, pictures_->valid(), same, config_.data,
+               std::max<int64_t>(config_.train.batch, 16));
+  // The fewest mistakes; among equals, the smaller loss.
+  return {a.loss,
+          1 - a.top1 + 1e-6 * std::min(a.loss, 1e3),
+          {{"top1", a.top1}, {"top5", a.top5}}};
+}
+
+Accuracy evaluate(models::Classifier model, const LabelledPictures& pictures,
+                  const LabelledPart& part,
+                  const std::vector<int64_t>& to_model,
+                  const LabelledConfig& how, int64_t batch,
+                  const Progress& progress) {
+  const int64_t all = static_cast<int64_t>(part.size());
+  TORCH_CHECK(all >= 1, "evaluation needs a picture or more");
+  at::NoGradGuard no_grad;
+  const bool was_training = model->is_training();
+  model->eval();
+  Loader loader(
+      3 * how.height * how.width,
+      [&](int64_t i, float* to) {
+        const int64_t picture = part[static_cast<size_t>(i)];
+        normalise(
+            centre(pictures.read(picture), how.height, how.width, how.crop),
+            to);
+        return to_model[static_cast<size_t>(pictures.label(picture))];
+      },
+      how.workers, all);
+  Accuracy out;
+  out.images = all;
+  const int64_t k = std::min<int64_t>(5, model->config.classes);
+  for (int64_t i = 0; i < all;) {
+    const int64_t B = std::min(batch, all - i);
+    const LabelledBatch pack = loader.get(i, B);
+    const torch::Tensor logits = model->forward(
+                            pack.values.view({B, 3, how.height, how.width})),
+                        labels = at::tensor(pack.labels, at::kLong);
+    const torch::Tensor right =
+        std::get<1>(logits.topk(k)).eq(labels.unsqueeze(1));
+    out.top1 += right.select(1, 0).sum().item<double>();
+    out.top5 += right.sum().item<double>();
+    out.loss += at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum)
+                    .item<double>();
+    i += B;
+    if (progress) progress(i, all);
+  }
+  model->train(was_training);
+  const double n = static_cast<double>(all);
+  out.top1 /= n, out.top5 /= n, out.loss /= n;
+  return out;
+}
+
+std::vector<int64_t> match_classes(const std::vector<std::string>& data,
+                                   const std::vector<std::string>& model) {
+  const auto first_word = [](const std::string& name) {
+    return name.substr(0, name.find(' '));
+  };
+  std::vector<int64_t> out;
+  for (const std::string& name : data) {
+    auto at = std::find(model.begin(), model.end(), name);
+    if (at == model.end())
+      at = std::find_if(model.begin(), model.end(), [&](const std::string& m) {
+        return first_word(m) == name || m == first_word(name);
+      });
+    if (at == model.end())
+      throw DataError(
+          "the class '" + name + "' of the data is none of the model's " +
+          std::to_string(model.size()) + " classes; the nearest are " +
+          models::nearest(name, model));
+    out.push_back(at - model.begin());
+  }
+  return out;
+}
+
+models::Classifier load_classifier(const std::string& directory,
+                                   const models::ClassifierConfig& config) {
+  models::Classifier model(config);
+  train::load_tensors(directory + "/model.safetensors",
+                      train::tensors_of(*model));
+  model->eval();
+  model->fold();
+  return model;
+}
+
+}  // namespace aft::tasks

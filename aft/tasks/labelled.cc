@@ -1,0 +1,369 @@
+#include "aft/tasks/labelled.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <unordered_map>
+
+namespace aft::tasks {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kCifarClasses[] = {
+    "airplane", "automobile", "bird",  "cat",  "deer",
+    "dog",      "frog",       "horse", "ship", "truck"};
+constexpr const char* kTable = "labels.tsv";
+constexpr int64_t kMaxClass = 99999;
+
+/// Text for a message, not more than a line can take.
+std::string shown(const std::string& text) {
+  constexpr size_t kMost = 60;
+  return "'" + (text.size() > kMost ? text.substr(0, kMost) + "..." : text) +
+         "'";
+}
+
+// ---- labels.tsv -------------------------------------------------------------
+
+std::vector<std::string> columns_of(const std::string& line) {
+  std::vector<std::string> out;
+  for (size_t begin = 0; begin <= line.size();) {
+    const size_t end = std::min(line.find('\t', begin), line.size());
+    out.push_back(line.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return out;
+}
+
+class Table {
+ public:
+  struct Row {
+    std::string file;
+    int64_t label;
+  };
+
+  explicit Table(const std::string& folder)
+      : folder_(folder), path_(folder + "/" + kTable), in_(path_) {
+    if (!in_) throw DataError(path_ + ": cannot be opened");
+    std::string line;
+    next(line);
+    read_header(line);
+    while (next(line))
+      if (!line.empty()) read_row(columns_of(line));
+    if (in_.bad()) throw DataError(path_ + ": cannot be read");
+    if (rows.empty())
+      throw DataError(path_ + ": expected a line for each picture, got none");
+    for (size_t i = 0; i < classes.size(); ++i)
+      if (classes[i].empty()) classes[i] = "class " + std::to_string(i);
+  }
+
+  std::vector<Row> rows;
+  std::vector<std::string> classes;
+
+ private:
+  bool next(std::string& line) {
+    line.clear();
+    ++line_;
+    if (!std::getline(in_, line)) return false;
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    return true;
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw DataError(path_ + ": line " + std::to_string(line_) + ": " + what);
+  }
+
+  void read_header(const std::string& line) {
+    const std::vector<std::string> names = columns_of(line);
+    const auto find = [&](const char* name) -> std::optional<size_t> {
+      const auto at = std::find(names.begin(), names.end(), name);
+      if (at == names.end()) return {};
+      if (std::find(at + 1, names.end(), name) != names.end())
+        fail(std::string("expected one column '") + name + "', got more");
+      return static_cast<size_t>(at - names.begin());
+    };
+    const auto need = [&](const char* name) {
+      const std::optional<size_t> at = find(name);
+      if (!at)
+        fail(std::string("expected a column '") + name +
+             "' (and tabs between columns), got " + shown(line));
+      return *at;
+    };
+    width_ = names.size();
+    file_ = need("file"), index_ = need("class_index");
+    wnid_ = find("wnid"), name_ = find("name");
+  }
+
+  void read_row(const std::vector<std::string>& row) {
+    if (row.size() != width_)
+      fail("expected " + std::to_string(width_) +
+           " columns with tabs between them, got " +
+           std::to_string(row.size()));
+    rows.push_back({find_file(row[file_]), find_label(row)});
+  }
+
+  std::string find_file(const std::string& name) {
+    const auto [at, fresh] = lines_.emplace(name, line_);
+    if (!fresh)
+      fail("expected each file once, got " + shown(name) +
+           " again, which was in line " + std::to_string(at->second));
+    for (const std::string& file : {"images/" + name, name})
+      if (std::error_code error;
+          !name.empty() && fs::is_regular_file(folder_ + "/" + file, error))
+        return file;
+    fail("expected a file beside " + std::string(kTable) +
+         " or in images/, got " + shown(name) + ", which is in neither");
+  }
+
+  int64_t find_label(const std::vector<std::string>& row) {
+    const std::string& text = row[index_];
+    int64_t label = -1;
+    const auto [end, error] =
+        std::from_chars(text.data(), text.data() + text.size(), label);
+    if (error != std::errc() || end != text.data() + text.size() || label < 0 ||
+        label > kMaxClass)
+      fail("class_index must be a number from 0 to " +
+           std::to_string(kMaxClass) + ", got " + shown(text));
+    std::string name = wnid_ ? row[*wnid_] : "";
+    if (name_ && !row[*name_].empty())
+      name += (name.empty() ? "" : " ") + row[*name_];
+    const size_t i = static_cast<size_t>(label);
+    if (i >= classes.size()) classes.resize(i + 1), named_.resize(i + 1);
+    if (named_[i] == 0) {
+      classes[i] = name, named_[i] = line_;
+    } else if (classes[i] != name) {
+      fail("class " + text + " is " + shown(classes[i]) + " in line " +
+           std::to_string(named_[i]) + ", got " + shown(name));
+    }
+    return label;
+  }
+
+  const std::string folder_, path_;
+  std::ifstream in_;
+  int64_t line_ = 0;
+  size_t width_ = 0, file_ = 0, index_ = 0;
+  std::optional<size_t> wnid_, name_;
+  std::unordered_map<std::string, int64_t> lines_;  // of files
+  std::vector<int64_t> named_;                      // lines of classes; 0: none
+};
+
+// ---- Folders ----------------------------------------------------------------
+
+/// The names of the folders in a folder that are classes, in order.
+std::vector<std::string> class_folders(const std::string& folder) {
+  std::vector<std::string> out;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code ignored;
+    std::string name = at->path().filename().string();
+    if (name[0] != '.' && at->is_directory(ignored))
+      out.push_back(std::move(name));
+  }
+  if (error) throw DataError(folder + ": cannot be read: " + error.message());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+}  // namespace
+
+LabelledPictures LabelledPictures::open(const std::string& path, int64_t valid,
+                                        int64_t size) {
+  check_valid(valid);
+  LabelledPictures out;
+  out.source_ = picture_source(path);
+  out.path_ = path;
+  std::error_code error;
+  if (out.source_ == PictureSource::kBuiltIn) {
+    out.open_built_in(size);
+  } else if (out.source_ == PictureSource::kCifar) {
+    out.open_cifar(path);
+  } else if (fs::exists(path + "/" + kTable, error)) {
+    out.open_table(path);
+  } else {
+    out.open_folders(path);
+  }
+  out.choose_valid(valid);
+  return out;
+}
+
+void LabelledPictures::open_built_in(int64_t size) {
+  check_side("the side of built-in pictures", size);
+  constexpr int64_t kTrain = 2000, kTest = 400;
+  size_ = size;
+  classes_.assign(kShapes.begin(), kShapes.end());
+  for (int64_t i = 0; i < kTrain + kTest; ++i)
+    add(i % static_cast<int64_t>(kShapes.size()), i < kTrain ? train_ : test_);
+}
+
+void LabelledPictures::open_cifar(const std::string& path) {
+  classes_.assign(std::begin(kCifarClasses), std::end(kCifarClasses));
+  const auto read = [&](const std::string& batch, LabelledPart& to) {
+    const size_t before = records_.size();
+    read_cifar(batch, records_);
+    for (size_t at = before; at < records_.size(); at += kCifarRecord)
+      add(records_[at], to);
+  };
+  const CifarFiles files = cifar_files(path);
+  records_.reserve((files.train.size() + !files.test.empty()) *
+                   static_cast<size_t>(kCifarRecord * kCifarRecords));
+  for (const std::string& batch : files.train) read(batch, train_);
+  if (!files.test.empty()) read(files.test, test_);
+}
+
+void LabelledPictures::open_table(const std::string& path) {
+  Table table(path);
+  classes_ = std::move(table.classes);
+  for (const Table::Row& row : table.rows) add_file(row.file, row.label, test_);
+}
+
+void LabelledPictures::open_folders(const std::string& path) {
+  const std::string tests = test_folder(path, {"val", "test"});
+  const bool parts = !tests.empty();
+  classes_ = class_folders(parts ? path + "/train" : path);
+  const auto is_part = [](const std::string& name) {
+    return name == "train" || name == "val" || name == "test";
+  };
+  if (!parts && !classes_.empty() &&
+      std::all_of(classes_.begin(), classes_.end(), is_part)) {
+    throw DataError(path + ": expected train/ and val/ (or test/), got only " +
+                    classes_[0] + "/");
+  }
+  for (size_t label = 0; label < classes_.size(); ++label) {
+    const std::string folder = (parts ? "train/" : "") + classes_[label];
+    const std::vector<std::string> files = list_class(folder);
+    if (files.empty())
+      throw DataError(path + "/" + folder +
+                      ": expected PNG or JPEG files of that class, got none");
+    for (size_t i = 0; i < files.size(); ++i)
+      add_file(files[i], static_cast<int64_t>(label),
+               !parts && i % 10 == 9 ? test_ : train_);
+  }
+  if (parts) {
+    for (const std::string& name : class_folders(path + "/" + tests)) {
+      const auto at = std::lower_bound(classes_.begin(), classes_.end(), name);
+      if (at == classes_.end() || *at != name)
+        throw DataError(path + "/" + tests + "/" + name +
+                        ": expected one of the " +
+                        std::to_string(classes_.size()) +
+                        " classes in train/, got " + shown(name));
+      for (const std::string& file : list_class(tests + "/" + name))
+        add_file(file, at - classes_.begin(), test_);
+    }
+  }
+  const auto need = [&](const std::string& folder, const std::string& others) {
+    throw DataError(folder +
+                    ": expected a folder of PNG or JPEG files for each class" +
+                    others + ", got none");
+  };
+  if (train_.empty())
+    need(parts ? path + "/train" : path,
+         parts ? ""
+               : std::string(", ") + kTable +
+                     " or batches of CIFAR-10 (data_batch_1.bin ...)");
+  if (parts && test_.empty()) need(path + "/" + tests, "");
+}
+
+std::vector<std::string> LabelledPictures::list_class(
+    const std::string& folder) const {
+  std::vector<std::string> files = list_pictures(path_ + "/" + folder, false);
+  for (std::string& file : files) file.erase(0, path_.size() + 1);
+  return files;
+}
+
+void LabelledPictures::add(int64_t label, LabelledPart& to) {
+  to.push_back(count());
+  labels_.push_back(static_cast<int32_t>(label));
+}
+
+void LabelledPictures::add_file(std::string_view file, int64_t label,
+                                LabelledPart& to) {
+  files_ += file;
+  ends_.push_back(files_.size());
+  add(label, to);
+}
+
+void LabelledPictures::choose_valid(int64_t valid) {
+  // By class, so that even steps meet all of them, whatever the order of the
+  // pictures: every sixth of the built-in ones has the same class.
+  LabelledPart sorted = train_;
+  std::stable_sort(sorted.begin(), sorted.end(), [&](int64_t a, int64_t b) {
+    return labels_[static_cast<size_t>(a)] < labels_[static_cast<size_t>(b)];
+  });
+  const int64_t all = static_cast<int64_t>(train_.size()),
+                count = valid_count(valid, all);
+  for (int64_t i = 0; i < count; ++i)
+    valid_.push_back(
+        sorted[static_cast<size_t>((2 * i + 1) * all / (2 * count))]);
+  std::sort(valid_.begin(), valid_.end());
+  LabelledPart rest;
+  std::set_difference(train_.begin(), train_.end(), valid_.begin(),
+                      valid_.end(), std::back_inserter(rest));
+  train_ = std::move(rest);
+}
+
+size_t LabelledPictures::at(int64_t picture) const {
+  if (picture < 0 || picture >= count())
+    throw std::out_of_range("LabelledPictures: picture must be below " +
+                            std::to_string(count()) + ", got " +
+                            std::to_string(picture));
+  return static_cast<size_t>(picture);
+}
+
+std::string_view LabelledPictures::file(size_t i) const {
+  const size_t begin = i == 0 ? 0 : ends_[i - 1];
+  return std::string_view(files_).substr(begin, ends_[i] - begin);
+}
+
+int64_t LabelledPictures::label(int64_t picture) const {
+  return labels_[at(picture)];
+}
+
+io::Image LabelledPictures::read(int64_t picture) const {
+  const size_t i = at(picture);
+  switch (source_) {
+    case PictureSource::kFolder:
+      return io::read_image(name(picture));
+    case PictureSource::kCifar:
+      return cifar_picture(records_.data() + i * kCifarRecord);
+    default: {
+      io::Image image{
+          size_, size_,
+          std::vector<uint8_t>(static_cast<size_t>(3 * size_ * size_))};
+      draw_shape(i, size_, size_, image.rgb.data());
+      return image;
+    }
+  }
+}
+
+std::string LabelledPictures::name(int64_t picture) const {
+  const size_t i = at(picture);
+  if (source_ != PictureSource::kFolder) return std::to_string(picture);
+  return path_ + "/" + std::string(file(i));
+}
+
+const LabelledPart& LabelledPictures::split(const std::string& name) const {
+  const LabelledPart* const parts[] = {&train_, &valid_, &test_};
+  return *parts[split_number(name)];
+}
+
+std::string LabelledPictures::fingerprint() const {
+  uint64_t hash = 0;
+  const auto add = [&](const auto& values) {
+    const uint64_t count = values.size();  // so that "ab", "c" is not "a", "bc"
+    hash = hash_bytes(hash, &count, sizeof(count));
+    hash = hash_bytes(hash, values.data(), count * sizeof(values[0]));
+  };
+  for (const std::string& name : classes_) add(name);
+  add(labels_), add(test_), add(ends_), add(files_), add(records_);
+  if (source_ == PictureSource::kBuiltIn)
+    for (size_t i = 0; i < kShapes.size(); ++i)
+      add(read(static_cast<int64_t>(i)).rgb);
+  return std::to_string(count()) + "-" + std::to_string(hash);
+}
+
+}  // namespace aft::tasks

@@ -1,0 +1,417 @@
+"""Weights in and out as a user meets them: a ViT from a file to a model, which
+says of a picture what plain torch says; the same with AFT-conv; what comes out
+again; files that are not what they should be. Argument: the program."""
+
+import json
+import math
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+import zlib
+from pathlib import Path
+
+import torch
+from torch.nn import functional as F
+
+AFT = str(Path(sys.argv[1]).resolve())
+WIDTH, LAYERS, MLP, PATCH, SIDE, CLASSES, HEADS = 32, 2, 2, 4, 3, 7, 4
+PIXELS = SIDE * PATCH
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def aft(*arguments, **options):
+    return subprocess.run(
+        [AFT, *map(str, arguments)], capture_output=True, text=True, **options
+    )
+
+
+# ---- Files -------------------------------------------------------------------
+
+
+def save(path, tensors):
+    header, data = {}, b""
+    for name, x in tensors.items():
+        numbers = x.contiguous().flatten().tolist()
+        body = struct.pack(f"<{len(numbers)}f", *numbers)
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(x.shape),
+            "data_offsets": [len(data), len(data) + len(body)],
+        }
+        data += body
+    text = json.dumps(header).encode()
+    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def load(path):
+    """The tensors and the metadata."""
+    raw = Path(path).read_bytes()
+    (length,) = struct.unpack_from("<Q", raw)
+    header = json.loads(raw[8 : 8 + length])
+    metadata, out = header.pop("__metadata__", {}), {}
+    for name, entry in header.items():
+        assert entry["dtype"] == "F32", entry
+        first, last = entry["data_offsets"]
+        body = raw[8 + length + first : 8 + length + last]
+        numbers = struct.unpack(f"<{len(body) // 4}f", body)
+        out[name] = torch.tensor(numbers).reshape(entry["shape"])
+    return out, metadata
+
+
+def png(pixels):
+    def chunk(kind, data):
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    rows = b"".join(b"\0" + bytes(row) for row in pixels)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", PIXELS, PIXELS, 8, 2, 0, 0, 0))
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
+
+
+def vit():
+    """A ViT with the names of timm."""
+    torch.manual_seed(1)
+    out = {}
+
+    def linear(name, *shape):
+        out[name + ".weight"] = torch.randn(shape) / math.sqrt(shape[-1])
+        out[name + ".bias"] = torch.randn(shape[0]) * 0.3
+
+    def norm(name):
+        out[name + ".weight"] = 1 + 0.3 * torch.randn(WIDTH)
+        out[name + ".bias"] = 0.3 * torch.randn(WIDTH)
+
+    linear("patch_embed.proj", WIDTH, 3, PATCH, PATCH)
+    out["cls_token"] = torch.randn(1, 1, WIDTH)
+    out["pos_embed"] = torch.randn(1, 1 + SIDE * SIDE, WIDTH)
+    for i in range(LAYERS):
+        block = f"blocks.{i}."
+        norm(block + "norm1")
+        linear(block + "attn.qkv", 3 * WIDTH, WIDTH)
+        linear(block + "attn.proj", WIDTH, WIDTH)
+        norm(block + "norm2")
+        linear(block + "mlp.fc1", MLP * WIDTH, WIDTH)
+        linear(block + "mlp.fc2", WIDTH, MLP * WIDTH)
+    norm("norm")
+    linear("head", CLASSES, WIDTH)
+    return out
+
+
+# ---- The networks, from the formulas -----------------------------------------
+
+
+def attention(t, name, x):
+    B, T, D = x.shape
+    q, k, v = F.linear(x, t[name + "qkv.weight"], t[name + "qkv.bias"]).reshape(
+        B, T, 3, HEADS, D // HEADS
+    ).permute(2, 0, 3, 1, 4)  # fmt: skip
+    weights = (q @ k.transpose(-1, -2) / math.sqrt(D // HEADS)).softmax(-1)
+    y = (weights @ v).transpose(1, 2).reshape(B, T, D)
+    return F.linear(y, t[name + "proj.weight"], t[name + "proj.bias"])
+
+
+def aft_conv(t, name, x):
+    """y_t = sigmoid(q_t) sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + w_tj), with
+    w_tj by the way from t to j inside of the kernel and 0 elsewhere."""
+
+    def project(part):
+        return F.linear(x, t[f"{name}{part}.weight"], t[f"{name}{part}.bias"])
+
+    q, k, v = project("query"), project("key"), project("value")
+    raw = t[name + "w"]
+    heads, size = raw.shape[0], raw.shape[1]
+    mean = raw.mean((1, 2), keepdim=True)
+    scale = raw.flatten(1).std(1, unbiased=False)[:, None, None] + 1e-5
+    kernel = t[name + "gamma"][:, None, None] * (raw - mean) / scale
+    kernel = kernel + t[name + "beta"][:, None, None]
+    T = SIDE * SIDE
+    w = torch.zeros(heads, T, T)
+    for a in range(T):
+        for b in range(T):
+            down = b // SIDE - a // SIDE + size // 2
+            right = b % SIDE - a % SIDE + size // 2
+            if 0 <= down < size and 0 <= right < size:
+                w[:, a, b] = kernel[:, down, right]
+    weights = (k.transpose(1, 2)[:, :, None, :] + w).exp()  # [B, heads, T, T]
+    v = v.reshape(1, T, heads, -1).transpose(1, 2)
+    y = weights @ v / weights.sum(-1, keepdim=True)
+    y = q.sigmoid() * y.transpose(1, 2).reshape(1, T, WIDTH)
+    return F.linear(y, t[name + "proj.weight"], t[name + "proj.bias"])
+
+
+def probabilities(t, pixels, mixer):
+    image = torch.tensor(pixels).reshape(PIXELS, PIXELS, 3) / 255
+    image = (image - torch.tensor(MEAN)) / torch.tensor(DEVIATION)
+    x = F.conv2d(
+        image.permute(2, 0, 1)[None],
+        t["patch_embed.proj.weight"], t["patch_embed.proj.bias"], stride=PATCH,
+    ).flatten(2).transpose(1, 2)  # fmt: skip
+    if "cls_token" in t:
+        x = torch.cat([t["cls_token"], x], 1)
+    if "pos_embed" in t:
+        x = x + t["pos_embed"]
+
+    def norm(name, x):
+        weight, bias = t[name + ".weight"], t[name + ".bias"]
+        return F.layer_norm(x, (WIDTH,), weight, bias, 1e-6)
+
+    def linear(name, x):
+        return F.linear(x, t[name + ".weight"], t[name + ".bias"])
+
+    for i in range(LAYERS):
+        block = f"blocks.{i}."
+        x = x + mixer(t, block + "attn.", norm(block + "norm1", x))
+        inside = F.gelu(linear(block + "mlp.fc1", norm(block + "norm2", x)))
+        x = x + linear(block + "mlp.fc2", inside)
+    x = norm("norm", x)
+    x = x[:, 0] if "cls_token" in t else x.mean(1)
+    return linear("head", x).softmax(-1)[0]
+
+
+class TestWeights(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.work = Path(holder.name)
+        self.vit, self.model = self.work / "vit.safetensors", self.work / "model"
+        self.out = self.work / "out.safetensors"
+        self.weights = vit()
+        save(self.vit, self.weights)
+        chosen = random.Random(1)
+        self.pixels = [
+            [chosen.randrange(256) for _ in range(3 * PIXELS)] for _ in range(PIXELS)
+        ]
+        self.picture = self.work / "x.png"
+        self.picture.write_bytes(png(self.pixels))
+
+    def succeed(self, *arguments):
+        done = aft(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def fails(self, code, words, *arguments):
+        done = aft(*arguments)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertTrue(done.stderr.splitlines()[-1].startswith("aft: "), done.stderr)
+        for word in words:
+            self.assertIn(str(word), done.stderr)
+
+    def imported(self, *arguments):
+        return self.succeed("import", self.vit, "--out", self.model, *arguments)
+
+    def exported(self, names):
+        self.succeed("export", self.model, "--out", self.out, "--names", names)
+        return load(self.out)
+
+    def says(self, expected):
+        """What the program says of the picture is what was expected."""
+        said = json.loads(
+            self.succeed("classify", self.model, self.picture, "--json", "--crop", 1,
+                         "--top", CLASSES)
+        )  # fmt: skip
+        self.assertEqual([str(self.picture)], [x["file"] for x in said])
+        top = said[0]["top"]
+        self.assertEqual(CLASSES, len(top))
+        self.assertEqual(expected.argsort(descending=True).tolist(),
+                         [x["class"] for x in top])  # fmt: skip
+        for x in top:
+            self.assertAlmostEqual(
+                expected[x["class"]].item(), x["probability"], delta=1e-4
+            )
+        # Far from what a model says that knows nothing.
+        self.assertGreater(top[0]["probability"], 1.5 / CLASSES)
+        return top
+
+    def test_a_vit_says_what_torch_says(self):
+        told = self.imported("--heads", HEADS)
+        parameters = sum(x.numel() for x in self.weights.values())
+        self.assertIn(f"{parameters} parameters", told)
+        self.assertIn(f"`aft classify {self.model} picture.jpg`", told)
+        self.assertNotIn("afresh", told)
+        expected = probabilities(self.weights, self.pixels, attention)
+        top = self.says(expected)
+        self.assertEqual(f"class {top[0]['class']}", top[0]["label"])
+        config = json.loads((self.model / "config.json").read_text())
+        self.assertEqual("classification", config["task"])
+        self.assertEqual(HEADS, config["model"]["heads"])
+        self.assertEqual(PIXELS, config["data"]["height"])
+        # Out again to the bit, and in again by the other names.
+        out, metadata = self.exported("timm")
+        self.assertEqual({"format": "pt"}, metadata)
+        self.assertEqual(set(self.weights), set(out))
+        for name, x in self.weights.items():
+            self.assertTrue(torch.equal(x, out[name]), name)
+        first = self.out.read_bytes()
+        self.succeed("export", self.model, "--out", self.out)  # the default
+        self.assertEqual(first, self.out.read_bytes())
+        self.assertIn("vit.encoder.layer.1.attention.attention.key.bias",
+                      self.exported("hf")[0])  # fmt: skip
+        self.vit, before = self.out, (self.model / "model.safetensors").read_bytes()
+        self.model = self.work / "again"
+        self.imported("--heads", HEADS)
+        self.assertEqual(before, (self.model / "model.safetensors").read_bytes())
+        self.assertIn("blocks_0.mixer.qkv.weight", self.exported("aft")[0])
+
+    def test_aft_conv_says_what_torch_says(self):
+        told = self.imported("--to", "aft-conv", "--heads", 8, "--kernel", 3)
+        fresh = told.split("afresh: ")[1].splitlines()[0]
+        for part in ("query", "key", "w", "gamma", "beta"):
+            self.assertIn(f"blocks.mixer.{part}", fresh)
+        self.assertNotIn("value", fresh)
+        config = json.loads((self.model / "config.json").read_text())["model"]
+        self.assertEqual(("mean", False), (config["pool"], config["positions"]))
+        self.assertEqual((8, 3), (config["heads"], config["window"]))
+        # The biases begin as 0: give them something to say.
+        weights, _ = load(self.model / "model.safetensors")
+        torch.manual_seed(2)
+        for name, x in weights.items():
+            if name.split(".")[-1] in ("gamma", "beta"):
+                x.add_(2 * torch.randn_like(x))
+            elif ".mixer.key." in name:
+                x.add_(torch.randn_like(x))
+            elif ".mixer.query." in name:
+                x.add_(0.3 * torch.randn_like(x))
+        save(self.model / "model.safetensors", weights)
+        out, _ = self.exported("timm")
+        for i in range(LAYERS):
+            attn = f"blocks.{i}.attn."
+            for leaf in (".weight", ".bias"):
+                values = self.weights[attn + "qkv" + leaf][2 * WIDTH :]
+                self.assertTrue(torch.equal(values, out[attn + "value" + leaf]))
+        self.assertTrue(torch.equal(self.weights["head.bias"], out["head.bias"]))
+        self.assertEqual((8, 3, 3), tuple(out["blocks.1.attn.w"].shape))
+        self.assertNotIn("cls_token", out)
+        expected = probabilities(out, self.pixels, aft_conv)
+        self.says(expected)
+        for name in ("gamma", "beta"):  # each of them counts
+            off = {f"blocks.{i}.attn.{name}": torch.zeros(8) for i in range(LAYERS)}
+            other = {**out, **off}
+            change = probabilities(other, self.pixels, aft_conv) - expected
+            self.assertGreater(change.abs().max(), 1e-3, name)
+        self.fails(1, ["aft-conv", "timm"], "export", self.model, "--out",
+                   self.work / "none", "--names", "hf")  # fmt: skip
+        self.assertFalse((self.work / "none").exists())
+
+    def test_defaults_and_seeds(self):
+        for to, seed, key in (("aft-conv", 1, 1), ("aft-conv", 2, 2),
+                              ("aft-full", 1, 3)):  # fmt: skip
+            self.model = self.work / str(key)
+            self.imported("--to", to, "--seed", seed)
+        read = {k: load(self.work / k / "model.safetensors")[0] for k in "123"}
+        name = "blocks_0.mixer.query.weight"
+        self.assertFalse(torch.equal(read["1"][name], read["2"][name]))
+        self.assertEqual((32, 11, 11), tuple(read["1"]["blocks_0.mixer.w"].shape))
+        self.assertEqual((10, 128), tuple(read["3"]["blocks_0.mixer.u"].shape))
+        self.assertTrue(
+            torch.equal(read["3"]["positions"], self.weights["pos_embed"][0])
+        )
+        self.model = self.work / "larger"
+        self.imported("--heads", 4, "--set", "data.height=16", "--set", "data.width=20")
+        larger = load(self.model / "model.safetensors")[0]["positions"]
+        self.assertEqual((1 + 4 * 5, WIDTH), tuple(larger.shape))
+        self.assertTrue(torch.equal(larger[0], self.weights["pos_embed"][0, 0]))
+
+    def test_labels(self):
+        table = self.work / "labels.tsv"
+
+        def refused(words, *lines):
+            table.write_text("\n".join(lines) + "\n")
+            self.fails(1, [table, *words], "import", self.vit, "--out", self.model,
+                       "--heads", 4, "--labels", table)  # fmt: skip
+            self.assertFalse(self.model.exists())
+
+        header = "file\tclass_index\twnid\tname"
+        refused(["line 1", "class_index"], "file\tname")
+        refused(["line 2", "0 to 6", "'7'"], header, "a.jpg\t7\tn01\tcat")
+        refused(["line 2", "'-1'"], header, "a.jpg\t-1\tn01\tcat")
+        refused(["line 2", "'x'"], header, "a.jpg\tx\tn01\tcat")
+        refused(["line 3", "4 columns", "got 2"], header, "a\t1\tn\tc", "a\t2")
+        refused(["line 3", "n01 cat", "n02 dog"],
+                header, "a\t1\tn01\tcat", "b\t1\tn02\tdog")  # fmt: skip
+        table.unlink()
+        self.fails(1, [table], "import", self.vit, "--out", self.model, "--heads", 4,
+                   "--labels", table)  # fmt: skip
+        table.write_text(f"{header}\nb\t2\tn02\tgrey wolf, café\na\t0\tn00\tcat\n")
+        self.imported("--heads", 4, "--labels", table)
+        config = json.loads((self.model / "config.json").read_text())
+        self.assertEqual(["n00 cat", "class 1", "n02 grey wolf, café", "class 3"],
+                         config["data"]["classes"][:4])  # fmt: skip
+        self.assertEqual(CLASSES, config["model"]["classes"])
+        # A new head for a network without one.
+        for name in ("head.weight", "head.bias"):
+            del self.weights[name]
+        save(self.vit, self.weights)
+        self.model = self.work / "headless"
+        words = ["import", self.vit, "--out", self.model, "--heads", 4]
+        self.fails(2, ["no head", "--labels"], *words)
+        self.assertIn("head", self.succeed(*words, "--labels", table).split("afresh")[1])
+        self.assertEqual(
+            3, len(load(self.model / "model.safetensors")[0]["head.bias"])
+        )
+
+    def test_failures_leave_nothing(self):
+        bad = self.work / "bad.safetensors"
+        words = ["--out", self.model, "--heads", 4]
+        for change, said in (
+            (lambda t: t.pop("norm.bias"), "norm.bias"),
+            (lambda t: t["norm.bias"].fill_(math.nan), "finite"),
+            (lambda t: t.update(dist_token=torch.ones(1, 1, WIDTH)), "distilled"),
+            (lambda t: t.clear(), "no ViT"),
+        ):
+            weights = vit()
+            change(weights)
+            save(bad, weights)
+            self.fails(1, [bad, said], "import", bad, *words)
+        bad.write_bytes(b"not weights")
+        self.fails(1, [bad], "import", bad, *words)
+        self.fails(1, ["nowhere"], "import", self.work / "nowhere", *words)
+        self.fails(2, ["--heads", "32"], "import", self.vit, "--out", self.model)
+        self.fails(1, ["heads", "5"], "import", self.vit, "--out", self.model,
+                   "--heads", 5)  # fmt: skip
+        self.fails(2, ["--to", "aft-conv"], "import", self.vit, *words, "--to", "conv")
+        self.fails(2, ["--kernel"], "import", self.vit, *words, "--kernel", 3)
+        self.fails(2, ["--rank"], "import", self.vit, *words, "--rank", 3)
+        self.fails(1, ["odd"], "import", self.vit, "--out", self.model, "--to",
+                   "aft-conv", "--kernel", 4)  # fmt: skip
+        self.fails(1, ["model.layers"], "import", self.vit, *words, "--set",
+                   "model.layers=3")  # fmt: skip
+        self.assertFalse(self.model.exists())
+        # What is there stays.
+        self.imported("--heads", 4)
+        before = {p.name: p.read_bytes() for p in self.model.iterdir()}
+        self.assertEqual({"config.json", "model.safetensors"}, set(before))
+        self.fails(1, [self.model, "already"], "import", self.vit, *words)
+        self.fails(2, ["another file"], "export", self.model, "--out",
+                   self.model / "model.safetensors")  # fmt: skip
+        self.fails(2, ["--names"], "export", self.model, "--out", self.out,
+                   "--names", "onnx")  # fmt: skip
+        self.fails(1, [self.work], "export", self.work, "--out", self.out)
+        after = {p.name: p.read_bytes() for p in self.model.iterdir()}
+        self.assertEqual(before, after)
+        self.assertFalse(self.out.exists())
+
+    def test_other_tasks_have_their_own_names_only(self):
+        sets = ["model.layers=1", "model.width=16", "model.window=8", "model.rank=4",
+                "model.length=32", "train.batch=2", "train.steps=2"]  # fmt: skip
+        words = [w for s in sets for w in ("--set", s)]
+        self.succeed("train", "text-aft-local-4x128", "--out", self.model, *words)
+        self.succeed("export", self.model, "--out", self.out)
+        ours, _ = load(self.model / "model.safetensors")
+        out, metadata = load(self.out)
+        self.assertEqual({"format": "pt"}, metadata)
+        self.assertEqual(set(ours), set(out))
+        for name, x in ours.items():
+            self.assertTrue(torch.equal(x, out[name]), name)
+        self.fails(2, ["timm", "language"], "export", self.model, "--out",
+                   self.work / "none", "--names", "timm")  # fmt: skip
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,95 @@
+// What the tests of pictures with classes share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "aft/tasks/labelled.h"
+
+namespace aft::tasks {
+
+namespace fs = std::filesystem;
+
+using Strings = std::vector<std::string>;
+
+/// A fresh folder of that name.
+inline std::string folder(const std::string& name) {
+  const std::string path = ::testing::TempDir() + "/labelled_" + name;
+  fs::remove_all(path);
+  fs::create_directories(path);
+  return path;
+}
+
+inline void write(const std::string& path, const std::string& bytes) {
+  fs::create_directories(fs::path(path).parent_path());
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+/// A picture of one colour, by which it can be told.
+inline void picture(const std::string& path, int colour) {
+  fs::create_directories(fs::path(path).parent_path());
+  io::write_png(path,
+                {2, 3, std::vector<uint8_t>(18, static_cast<uint8_t>(colour))});
+}
+
+/// That a folder cannot be opened, and that the DataError has all of parts.
+inline void expect_error(const std::string& path, const Strings& parts,
+                         int64_t valid = 0, int64_t size = 64) {
+  try {
+    LabelledPictures::open(path, valid, size);
+    ADD_FAILURE() << "no error: " << parts[0];
+  } catch (const DataError& e) {
+    for (const std::string& part : parts)
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos)
+          << "\"" << e.what() << "\" must have \"" << part << "\"";
+  }
+}
+
+/// The colours of a part.
+inline std::vector<int> colours(const LabelledPictures& all,
+                                const LabelledPart& part) {
+  std::vector<int> out;
+  for (const int64_t i : part) out.push_back(all.read(i).rgb[0]);
+  return out;
+}
+
+inline std::vector<int> labels(const LabelledPictures& all,
+                               const LabelledPart& part) {
+  std::vector<int> out;
+  for (const int64_t i : part) out.push_back(static_cast<int>(all.label(i)));
+  return out;
+}
+
+/// How many pictures of each class a part has.
+inline std::map<int, int> histogram(const LabelledPictures& all,
+                                    const LabelledPart& part) {
+  std::map<int, int> out;
+  for (const int label : labels(all, part)) ++out[label];
+  return out;
+}
+
+/// Each picture in one part, and in that once.
+inline void expect_partition(const LabelledPictures& all) {
+  std::vector<int64_t> seen;
+  for (const char* name : {"train", "valid", "test"}) {
+    const LabelledPart& part = all.split(name);
+    EXPECT_TRUE(std::is_sorted(part.begin(), part.end())) << name;
+    seen.insert(seen.end(), part.begin(), part.end());
+  }
+  std::sort(seen.begin(), seen.end());
+  ASSERT_EQ(static_cast<int64_t>(seen.size()), all.count());
+  for (int64_t i = 0; i < all.count(); ++i)
+    ASSERT_EQ(seen[static_cast<size_t>(i)], i);
+}
+
+inline std::string fingerprint(const std::string& path, int64_t valid = 0) {
+  return LabelledPictures::open(path, valid).fingerprint();
+}
+
+}  // namespace aft::tasks
