@@ -14,6 +14,8 @@
 
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
+#include "aft/tasks/data.h"
+#include "aft/tasks/label_table.h"
 #include "aft/tasks/vit_weights.h"
 #include "cli/commands.h"
 #include "cli/model.h"
@@ -34,77 +36,16 @@ struct ExportOptions {
 
 // ---- Names of classes ------------------------------------------------------
 
-std::vector<std::string> cells(std::string line) {
-  if (!line.empty() && line.back() == '\r') line.pop_back();
-  std::vector<std::string> out(1);
-  for (const char c : line) {
-    if (c == '\t')
-      out.emplace_back();
-    else
-      out.back() += c;
-  }
-  return out;
-}
-
-/// The names of `classes` classes from a table, "wnid name"; 0: as many as it
-/// has.
-std::vector<std::string> read_labels(const std::string& path, int64_t classes) {
-  std::ifstream in(path);
-  std::string line;
-  if (!in || !std::getline(in, line))
-    throw std::runtime_error(path + ": cannot be read: expected a table, got " +
-                             std::string(in ? "nothing" : strerror(errno)));
-  const std::vector<std::string> header = cells(line);
-  const auto column = [&](const char* name) {
-    return static_cast<size_t>(std::find(header.begin(), header.end(), name) -
-                               header.begin());
-  };
-  const size_t index = column("class_index"), wnid = column("wnid"),
-               name = column("name");
-  if (index == header.size() ||
-      (wnid == header.size() && name == header.size()))
-    throw std::runtime_error(path +
-                             ": line 1: expected the columns class_index and "
-                             "wnid or name, with tabs between them, got '" +
-                             line + "'");
-  constexpr int64_t kMost = 1000000;
-  std::vector<std::string> names(static_cast<size_t>(classes));
-  for (int64_t number = 2; std::getline(in, line); ++number) {
-    const std::vector<std::string> row = cells(line);
-    if (row == std::vector<std::string>{""}) continue;
-    const auto wrong = [&](const std::string& what) {
-      throw std::runtime_error(path + ": line " + std::to_string(number) +
-                               ": " + what);
-    };
-    if (row.size() != header.size())
-      wrong("expected " + std::to_string(header.size()) + " columns, got " +
-            std::to_string(row.size()));
-    const std::string& digits = row[index];
-    const int64_t most = classes > 0 ? classes : kMost;
-    const bool whole =
-        !digits.empty() && digits.size() < 10 &&
-        digits.find_first_not_of("0123456789") == std::string::npos;
-    if (!whole || std::stoll(digits) >= most)
-      wrong("expected a class_index of 0 to " + std::to_string(most - 1) +
-            ", got '" + digits + "'");
-    std::string label = wnid < row.size() ? row[wnid] : "";
-    if (name < row.size() && !row[name].empty())
-      label += (label.empty() ? "" : " ") + row[name];
-    const size_t at = static_cast<size_t>(std::stoll(digits));
-    if (at >= names.size()) names.resize(at + 1);
-    if (!names[at].empty() && names[at] != label)
-      wrong("class " + digits + " is '" + names[at] +
-            "' further up, and here '" + label + "'");
-    names[at] = label;
-  }
-  if (names.empty())
-    throw std::runtime_error(path + ": expected classes, got none");
-  return names;
-}
-
 std::vector<std::string> class_names(const ImportOptions& o, int64_t classes) {
-  std::vector<std::string> names(static_cast<size_t>(classes));
-  if (!o.labels.empty()) names = read_labels(o.labels, classes);
+  std::vector<std::string> names;
+  if (!o.labels.empty())
+    names = tasks::read_label_table(o.labels, /*files=*/false).classes;
+  const int64_t named = static_cast<int64_t>(names.size());
+  if (classes > 0 && named > classes)
+    throw tasks::DataError(
+        o.labels + ": expected at most the " + std::to_string(classes) +
+        " classes of the weights, got " + std::to_string(named));
+  if (classes > 0) names.resize(static_cast<size_t>(classes));
   if (names.empty())
     throw UsageError("import: " + o.file +
                      " has no head; --labels FILE names the classes of a new "
@@ -204,26 +145,6 @@ class Output {
   bool made_ = false, kept_ = false;
 };
 
-/// "12 tensors: patch, blocks.norm1, ...", blocks taken together.
-std::string summary(const std::vector<std::string>& names) {
-  std::vector<std::string> parts;
-  for (std::string name : names) {
-    for (const std::string end : {".weight", ".bias"}) {
-      const size_t at = name.rfind(end);
-      if (at != std::string::npos && at + end.size() == name.size())
-        name.resize(at);
-    }
-    if (name.compare(0, 7, "blocks_") == 0)
-      name = "blocks" + name.substr(name.find('.'));
-    if (std::find(parts.begin(), parts.end(), name) == parts.end())
-      parts.push_back(name);
-  }
-  std::string out = std::to_string(names.size()) + " tensors";
-  for (size_t i = 0; i < parts.size(); ++i)
-    out += (i == 0 ? ": " : ", ") + parts[i];
-  return out;
-}
-
 void import_weights(const ImportOptions& o) {
   check_options(o);
   const tasks::ClassifierWeights weights =
@@ -249,7 +170,8 @@ void import_weights(const ImportOptions& o) {
             << c.width << ", " << parameters << " parameters, "
             << c.rows * c.patch << "x" << c.columns * c.patch << " pixels, "
             << c.classes << " classes\n"
-            << "  from " << o.file << ": " << summary(taken.copied) << "\n";
+            << "  from " << o.file << ": " << tasks::summary(taken.copied)
+            << "\n";
   if (taken.fresh.empty()) {
     std::cout
         << "next: `aft classify " << o.out
@@ -258,7 +180,7 @@ void import_weights(const ImportOptions& o) {
            "--init "
         << o.out << "` trains on\n";
   } else {
-    std::cout << "  begin afresh: " << summary(taken.fresh) << "\n"
+    std::cout << "  begin afresh: " << tasks::summary(taken.fresh) << "\n"
               << "next: `aft train PRESET --init " << o.out
               << "` trains it; before that, `aft classify " << o.out
               << " picture.jpg` and `aft eval " << o.out

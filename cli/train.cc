@@ -79,10 +79,9 @@ void initialise(torch::nn::Module& model, const std::string& from) {
   if (!classifier)
     throw UsageError("train: --init is for tasks of classification");
   const tasks::Transfer taken = tasks::initialise(*classifier, from);
-  std::cerr << from << ": " << taken.copied.size()
-            << " tensors taken; these begin afresh:";
-  for (const std::string& name : taken.fresh) std::cerr << ' ' << name;
-  std::cerr << (taken.fresh.empty() ? " none\n" : "\n");
+  std::cerr << from << ": took " << tasks::summary(taken.copied) << "\n";
+  if (!taken.fresh.empty())
+    std::cerr << "  begin afresh: " << tasks::summary(taken.fresh) << "\n";
 }
 
 class Line {

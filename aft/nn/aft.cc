@@ -102,12 +102,20 @@ void AFTLayer::check_input(const torch::Tensor& x, int64_t max_len) const {
 
 void AFTLayer::fold() {
   at::NoGradGuard no_grad;
+  std::vector<torch::nn::Linear> parts{key, value};
+  if (query) parts.insert(parts.begin(), query);
   std::vector<torch::Tensor> weights, biases;
-  for (const auto& linear : {query, key, value}) {
-    if (!linear) continue;
-    weights.push_back(linear->weight), biases.push_back(linear->bias);
-  }
+  for (const auto& part : parts)
+    weights.push_back(part->weight), biases.push_back(part->bias);
   all_weight_ = at::cat(weights), all_bias_ = at::cat(biases);
+  // The layers' own parameters become rows of these: nothing is held twice.
+  int64_t row = 0;
+  for (const auto& part : parts) {
+    const int64_t rows = part->weight.size(0);
+    part->weight.set_data(all_weight_.narrow(0, row, rows));
+    part->bias.set_data(all_bias_.narrow(0, row, rows));
+    row += rows;
+  }
 }
 
 std::array<torch::Tensor, 3> AFTLayer::project(const torch::Tensor& x) {

@@ -25,8 +25,8 @@ class Mixer : public virtual torch::nn::Module {
     return forward(x, key_padding_mask);
   }
   /// Computes once what inference would compute at each call: forward without
-  /// gradients uses it from then on, and does not see later changes of the
-  /// weights.
+  /// gradients uses it from then on, and need not see later changes of the
+  /// weights. The values of the weights stay, not where they lie.
   virtual void fold() {}
   /// An empty stream for B sequences. Throws c10::Error where the mixer is not
   /// causal.

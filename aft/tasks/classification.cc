@@ -247,6 +247,13 @@ Accuracy evaluate(models::Classifier model, const LabelledPictures& pictures,
                   const Progress& progress) {
   const int64_t all = static_cast<int64_t>(part.size());
   TORCH_CHECK(all >= 1, "evaluation needs a picture or more");
+  for (const int64_t i : part) {
+    const size_t label = static_cast<size_t>(pictures.label(i));
+    if (to_model[label] < 0)
+      throw DataError(pictures.name(i) + ": its class '" +
+                      pictures.classes()[label] + "' is none of the model's " +
+                      std::to_string(model->config.classes));
+  }
   at::NoGradGuard no_grad;
   const bool was_training = model->is_training();
   model->eval();
@@ -296,12 +303,7 @@ std::vector<int64_t> match_classes(const std::vector<std::string>& data,
       at = std::find_if(model.begin(), model.end(), [&](const std::string& m) {
         return first_word(m) == name || m == first_word(name);
       });
-    if (at == model.end())
-      throw DataError(
-          "the class '" + name + "' of the data is none of the model's " +
-          std::to_string(model.size()) + " classes; the nearest are " +
-          models::nearest(name, model));
-    out.push_back(at - model.begin());
+    out.push_back(at == model.end() ? -1 : at - model.begin());
   }
   return out;
 }

@@ -104,7 +104,10 @@ struct Accuracy {
 };
 
 /// How well a model names the pictures of one part. to_model: the model's class
-/// for each class of the pictures. height, width, crop: as in centre().
+/// for each class of the pictures, as match_classes gives it. how: height,
+/// width and crop as in centre(), and workers. Throws DataError for a picture
+/// of a class that the model does not know, io::Error for one that cannot be
+/// read.
 Accuracy evaluate(models::Classifier model, const LabelledPictures& pictures,
                   const LabelledPart& part,
                   const std::vector<int64_t>& to_model,
@@ -112,8 +115,8 @@ Accuracy evaluate(models::Classifier model, const LabelledPictures& pictures,
                   const Progress& progress = {});
 
 /// The model's class for each class of data, by name: the same, or one is the
-/// first word of the other ("n01440764", "n01440764 tench, Tinca tinca").
-/// Throws DataError for a class that the model does not know.
+/// first word of the other ("n01440764", "n01440764 tench, Tinca tinca"). -1
+/// for a class that the model does not know.
 std::vector<int64_t> match_classes(const std::vector<std::string>& data,
                                    const std::vector<std::string>& model);
 

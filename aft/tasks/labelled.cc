@@ -1,13 +1,11 @@
 #include "aft/tasks/labelled.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
-#include <optional>
 #include <stdexcept>
-#include <unordered_map>
+
+#include "aft/tasks/label_table.h"
 
 namespace aft::tasks {
 namespace {
@@ -18,138 +16,6 @@ constexpr const char* kCifarClasses[] = {
     "airplane", "automobile", "bird",  "cat",  "deer",
     "dog",      "frog",       "horse", "ship", "truck"};
 constexpr const char* kTable = "labels.tsv";
-constexpr int64_t kMaxClass = 99999;
-
-/// Text for a message, not more than a line can take.
-std::string shown(const std::string& text) {
-  constexpr size_t kMost = 60;
-  return "'" + (text.size() > kMost ? text.substr(0, kMost) + "..." : text) +
-         "'";
-}
-
-// ---- labels.tsv -------------------------------------------------------------
-
-std::vector<std::string> columns_of(const std::string& line) {
-  std::vector<std::string> out;
-  for (size_t begin = 0; begin <= line.size();) {
-    const size_t end = std::min(line.find('\t', begin), line.size());
-    out.push_back(line.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return out;
-}
-
-class Table {
- public:
-  struct Row {
-    std::string file;
-    int64_t label;
-  };
-
-  explicit Table(const std::string& folder)
-      : folder_(folder), path_(folder + "/" + kTable), in_(path_) {
-    if (!in_) throw DataError(path_ + ": cannot be opened");
-    std::string line;
-    next(line);
-    read_header(line);
-    while (next(line))
-      if (!line.empty()) read_row(columns_of(line));
-    if (in_.bad()) throw DataError(path_ + ": cannot be read");
-    if (rows.empty())
-      throw DataError(path_ + ": expected a line for each picture, got none");
-    for (size_t i = 0; i < classes.size(); ++i)
-      if (classes[i].empty()) classes[i] = "class " + std::to_string(i);
-  }
-
-  std::vector<Row> rows;
-  std::vector<std::string> classes;
-
- private:
-  bool next(std::string& line) {
-    line.clear();
-    ++line_;
-    if (!std::getline(in_, line)) return false;
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    return true;
-  }
-
-  [[noreturn]] void fail(const std::string& what) const {
-    throw DataError(path_ + ": line " + std::to_string(line_) + ": " + what);
-  }
-
-  void read_header(const std::string& line) {
-    const std::vector<std::string> names = columns_of(line);
-    const auto find = [&](const char* name) -> std::optional<size_t> {
-      const auto at = std::find(names.begin(), names.end(), name);
-      if (at == names.end()) return {};
-      if (std::find(at + 1, names.end(), name) != names.end())
-        fail(std::string("expected one column '") + name + "', got more");
-      return static_cast<size_t>(at - names.begin());
-    };
-    const auto need = [&](const char* name) {
-      const std::optional<size_t> at = find(name);
-      if (!at)
-        fail(std::string("expected a column '") + name +
-             "' (and tabs between columns), got " + shown(line));
-      return *at;
-    };
-    width_ = names.size();
-    file_ = need("file"), index_ = need("class_index");
-    wnid_ = find("wnid"), name_ = find("name");
-  }
-
-  void read_row(const std::vector<std::string>& row) {
-    if (row.size() != width_)
-      fail("expected " + std::to_string(width_) +
-           " columns with tabs between them, got " +
-           std::to_string(row.size()));
-    rows.push_back({find_file(row[file_]), find_label(row)});
-  }
-
-  std::string find_file(const std::string& name) {
-    const auto [at, fresh] = lines_.emplace(name, line_);
-    if (!fresh)
-      fail("expected each file once, got " + shown(name) +
-           " again, which was in line " + std::to_string(at->second));
-    for (const std::string& file : {"images/" + name, name})
-      if (std::error_code error;
-          !name.empty() && fs::is_regular_file(folder_ + "/" + file, error))
-        return file;
-    fail("expected a file beside " + std::string(kTable) +
-         " or in images/, got " + shown(name) + ", which is in neither");
-  }
-
-  int64_t find_label(const std::vector<std::string>& row) {
-    const std::string& text = row[index_];
-    int64_t label = -1;
-    const auto [end, error] =
-        std::from_chars(text.data(), text.data() + text.size(), label);
-    if (error != std::errc() || end != text.data() + text.size() || label < 0 ||
-        label > kMaxClass)
-      fail("class_index must be a number from 0 to " +
-           std::to_string(kMaxClass) + ", got " + shown(text));
-    std::string name = wnid_ ? row[*wnid_] : "";
-    if (name_ && !row[*name_].empty())
-      name += (name.empty() ? "" : " ") + row[*name_];
-    const size_t i = static_cast<size_t>(label);
-    if (i >= classes.size()) classes.resize(i + 1), named_.resize(i + 1);
-    if (named_[i] == 0) {
-      classes[i] = name, named_[i] = line_;
-    } else if (classes[i] != name) {
-      fail("class " + text + " is " + shown(classes[i]) + " in line " +
-           std::to_string(named_[i]) + ", got " + shown(name));
-    }
-    return label;
-  }
-
-  const std::string folder_, path_;
-  std::ifstream in_;
-  int64_t line_ = 0;
-  size_t width_ = 0, file_ = 0, index_ = 0;
-  std::optional<size_t> wnid_, name_;
-  std::unordered_map<std::string, int64_t> lines_;  // of files
-  std::vector<int64_t> named_;                      // lines of classes; 0: none
-};
 
 // ---- Folders ----------------------------------------------------------------
 
@@ -216,9 +82,11 @@ void LabelledPictures::open_cifar(const std::string& path) {
 }
 
 void LabelledPictures::open_table(const std::string& path) {
-  Table table(path);
+  const LabelTable table =
+      read_label_table(path + "/" + kTable, /*files=*/true);
   classes_ = std::move(table.classes);
-  for (const Table::Row& row : table.rows) add_file(row.file, row.label, test_);
+  for (const LabelTable::Row& row : table.rows)
+    add_file(row.file, row.label, test_);
 }
 
 void LabelledPictures::open_folders(const std::string& path) {
@@ -250,7 +118,7 @@ void LabelledPictures::open_folders(const std::string& path) {
         throw DataError(path + "/" + tests + "/" + name +
                         ": expected one of the " +
                         std::to_string(classes_.size()) +
-                        " classes in train/, got " + shown(name));
+                        " classes in train/, got " + "'" + name + "'");
       for (const std::string& file : list_class(tests + "/" + name))
         add_file(file, at - classes_.begin(), test_);
     }

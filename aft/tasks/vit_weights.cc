@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -380,6 +381,25 @@ train::NamedTensors export_names(const models::ClassifierImpl& model,
       row += rows;
     }
   }
+  return out;
+}
+
+std::string summary(const std::vector<std::string>& names) {
+  std::vector<std::string> parts;
+  for (std::string name : names) {
+    for (const std::string end : {".weight", ".bias"}) {
+      const size_t at = name.rfind(end);
+      if (at != std::string::npos && at + end.size() == name.size())
+        name.resize(at);
+    }
+    if (name.compare(0, 7, "blocks_") == 0)
+      name = "blocks" + name.substr(name.find('.'));
+    if (std::find(parts.begin(), parts.end(), name) == parts.end())
+      parts.push_back(name);
+  }
+  std::string out = std::to_string(names.size()) + " tensors";
+  for (size_t i = 0; i < parts.size(); ++i)
+    out += (i == 0 ? ": " : ", ") + parts[i];
   return out;
 }
 

@@ -33,6 +33,10 @@ struct Transfer {
   std::vector<std::string> copied, fresh;  ///< names of tensors, in order
 };
 
+/// Names of tensors for people, blocks taken together: "36 tensors: patch,
+/// blocks.norm1, ...".
+std::string summary(const std::vector<std::string>& names);
+
 /// Fills a model with what fits by name, shape and meaning. Between attention
 /// and AFT that is everything but queries, keys and what only one of them has,
 /// as in the paper ("Compatibility with Transformers"): values come from their

@@ -329,7 +329,7 @@ class TestWeights(unittest.TestCase):
 
         header = "file\tclass_index\twnid\tname"
         refused(["line 1", "class_index"], "file\tname")
-        refused(["line 2", "0 to 6", "'7'"], header, "a.jpg\t7\tn01\tcat")
+        refused(["at most the 7", "got 8"], header, "a.jpg\t7\tn01\tcat")
         refused(["line 2", "'-1'"], header, "a.jpg\t-1\tn01\tcat")
         refused(["line 2", "'x'"], header, "a.jpg\tx\tn01\tcat")
         refused(["line 3", "4 columns", "got 2"], header, "a\t1\tn\tc", "a\t2")

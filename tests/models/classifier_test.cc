@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+#include <functional>
+
 #include "aft/nn/aft.h"
 #include "aft/nn/mixer.h"
 
@@ -54,7 +57,7 @@ TEST(Classifier, ParametersToTheUnit) {
   EXPECT_EQ(parameters(sized("aft-conv", 384, 384)), 22541416);
   EXPECT_EQ(parameters(sized("aft-conv", 384, 384, 15)), 23020648);
   // The paper prints 79.7 M.
-  EXPECT_EQ(parameters(sized("aft-conv", 768, 32, 25, 24)), 79864744);
+  EXPECT_EQ(parameters(sized("aft-conv", 768, 32, 25, 24)), 79864552);
 }
 
 TEST(Classifier, AnyMixerLearns) {
@@ -163,7 +166,6 @@ TEST(Classifier, ConvolutionalLogitsDoNotDependOnWhereThingsAre) {
 }
 
 TEST(Classifier, PositionsAreInterpolated) {
-  // Positions that grow evenly along rows and columns stay so.
   const int64_t rows = 6, columns = 8;
   torch::Tensor p = torch::zeros({1 + rows * columns, 2});
   p[0].fill_(7);
@@ -175,10 +177,21 @@ TEST(Classifier, PositionsAreInterpolated) {
       interpolate_positions(p, 1, rows, columns, 2 * rows, 2 * columns);
   ASSERT_EQ(wide.size(0), 1 + 4 * rows * columns);
   EXPECT_TRUE(torch::equal(wide[0], p[0]));
-  // Far from the border: pixel centres at (i + 0.5) / 2 - 0.5.
+  // Far from the border: pixel centres at (i + 0.5) / 2 - 0.5, and of its four
+  // neighbours those of the cubic with a = -0.75.
+  const auto cubic = [](double i) {
+    const double x = (i + 0.5) / 2 - 0.5, from = std::floor(x);
+    double sum = 0;
+    for (int k = -1; k <= 2; ++k) {
+      const double d = std::abs(x - from - k), a = -0.75;
+      sum += (from + k) * (d <= 1 ? ((a + 2) * d - (a + 3)) * d * d + 1
+                                  : ((a * d - 5 * a) * d + 8 * a) * d - 4 * a);
+    }
+    return sum;
+  };
   const int64_t r = 6, at = 1 + r * 2 * columns + 9;
-  EXPECT_NEAR(wide[at][0].item<double>(), (r + 0.5) / 2 - 0.5, 1e-5);
-  EXPECT_NEAR(wide[at][1].item<double>(), 9.5 / 2 - 0.5, 1e-5);
+  EXPECT_NEAR(wide[at][0].item<double>(), cubic(6), 1e-5);
+  EXPECT_NEAR(wide[at][1].item<double>(), cubic(9), 1e-5);
   EXPECT_TRUE(torch::allclose(
       interpolate_positions(p, 1, rows, columns, rows, columns), p));
 }

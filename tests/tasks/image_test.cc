@@ -71,7 +71,7 @@ TEST(ImageConfig, LengthFollowsFromTheSize) {
   }
   EXPECT_NE(failure([&] {
               complete(R"({"task": "sound"})");
-            }).find("task must be language or image"),
+            }).find("task must be one of language, image"),
             std::string::npos);
 }
 

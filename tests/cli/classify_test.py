@@ -1,0 +1,782 @@
+"""The commands for classes of pictures as a user meets them: training on the
+built-in shapes and on folders, killed and resumed; accuracies that can be counted
+by hand; pictures of every kind; data, models and calls that are not what they
+should be. Argument: the program."""
+
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import zlib
+from pathlib import Path
+
+AFT = str(Path(sys.argv[1]).resolve())
+PRESET = "classify-aft-conv-4x96"
+TIMEOUT = 120  # for what takes a second or two
+SIDE, PATCH = 16, 4
+SHAPES = ["disc", "square", "triangle", "ring", "cross", "stripes"]
+
+
+def sets(**keys):
+    """model__width=16 is --set model.width=16."""
+    words = (f"{key.replace('__', '.')}={value}" for key, value in keys.items())
+    return [word for each in words for word in ("--set", each)]
+
+
+SMALL = [
+    "--threads", "1",
+    *sets(model__layers=1, model__width=16, model__heads=4, model__window=3,
+          model__patch=PATCH, data__height=SIDE, data__width=SIDE,
+          data__valid_images=30, train__batch=4, train__steps=20,
+          train__validate=10, train__report=5, train__save=5),
+]  # fmt: skip
+FAST = sets(train__rate=0.01, train__warmup=5, train__batch=8, train__steps=40)
+# All that is drawn at random, and averages.
+WILD = sets(
+    model__layers=2, model__drop_path=0.3, model__dropout=0.1, data__mixup=0.8,
+    data__cutmix=1, data__rand_ops=2, data__erase=0.5, data__repeats=2,
+    data__crop_area=0.08, train__ema=0.9, train__accumulate=2, train__steps=300,
+    train__save=10, train__validate=50,
+)  # fmt: skip
+# What the names are sorted by is their bytes.
+COLOURS = {"Red fox": (220, 30, 30), "blue": (30, 30, 220), "10 green": (30, 220, 30)}
+NAMES = ["10 green", "Red fox", "blue"]
+RANDOM = random.Random(1)
+
+
+def run_aft(*arguments, **options):
+    # Not as text: that would turn the carriage returns of a progress line into
+    # new lines, and they are looked for below.
+    done = subprocess.run(
+        [AFT, *map(str, arguments)], capture_output=True, timeout=TIMEOUT, **options
+    )
+    done.stdout = done.stdout.decode("utf-8", "replace")
+    done.stderr = done.stderr.decode("utf-8", "replace")
+    return done
+
+
+# ---- Files -------------------------------------------------------------------
+
+
+def png(rows, depth=8, kind=2, extra=()):
+    """Rows are bytes as PNG has them; kind: 0 grey, 2 RGB, 3 palette, 4 grey and
+    alpha, 6 RGB and alpha; extra: chunks before the pixels."""
+
+    def chunk(name, data):
+        body = name + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[kind]
+    size = struct.pack(">II", 8 * len(rows[0]) // depth // channels, len(rows))
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", size + bytes([depth, kind, 0, 0, 0]))
+        + b"".join(chunk(*each) for each in extra)
+        + chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows)))
+        + chunk(b"IEND", b"")
+    )
+
+
+def jpeg(colour):
+    """8 x 8 pixels of one colour, exactly: 1 channel is grey, 3 are R, G, B, 4 are
+    CMYK with Adobe's marker; quantised by 1, of each block only the mean."""
+
+    def part(marker, data):
+        return bytes([0xFF, marker]) + struct.pack(">H", len(data) + 2) + data
+
+    def table(kind, length, symbols):
+        counts = [len(symbols) if i + 1 == length else 0 for i in range(16)]
+        return part(0xC4, bytes([kind, *counts, *symbols]))
+
+    bits = ""
+    for value in colour:
+        mean = 8 * (value - 128)
+        size = abs(mean).bit_length()
+        bits += f"{size:04b}"
+        if size:
+            bits += f"{mean if mean > 0 else mean + (1 << size) - 1:0{size}b}"
+        bits += "0"  # the end of the block
+    bits += "1" * (-len(bits) % 8)
+    data = int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\0")
+    names = {1: b"\1", 3: b"RGB", 4: b"CMYK"}[len(colour)]
+    channels = b"".join(bytes([c, 0x11, 0]) for c in names)
+    scan = b"".join(bytes([c, 0]) for c in names)
+    adobe = part(0xEE, b"Adobe" + bytes([0, 100, 0, 0, 0, 0, 0]))
+    return (
+        b"\xff\xd8"
+        + (adobe if len(colour) == 4 else b"")
+        + part(0xDB, b"\0" + b"\1" * 64)
+        + part(0xC0, bytes([8, 0, 8, 0, 8, len(names)]) + channels)
+        + table(0x00, 4, range(12))
+        + table(0x10, 1, [0])
+        + part(0xDA, bytes([len(names)]) + scan + b"\0\x3f\0")
+        + data
+        + b"\xff\xd9"
+    )
+
+
+def noise(height=SIDE, width=SIDE):
+    return [RANDOM.randbytes(3 * width) for _ in range(height)]
+
+
+def flat(colour, height=SIDE, width=SIDE):
+    return [bytes(colour) * width] * height
+
+
+def painted(colour, height=20, width=24):
+    """About that colour."""
+    return [
+        bytes(min(max(c + RANDOM.randrange(-25, 26), 0), 255)
+              for _ in range(width) for c in colour)
+        for _ in range(height)
+    ]  # fmt: skip
+
+
+def class_folder(path, colour, count):
+    path.mkdir(parents=True)
+    for i in range(count):
+        (path / f"{i:03}.png").write_bytes(png(painted(colour)))
+    return path
+
+
+def load(path):
+    """The tensors of 32-bit floats, as lists, and their shapes."""
+    raw = Path(path).read_bytes()
+    (length,) = struct.unpack_from("<Q", raw)
+    header, out = json.loads(raw[8 : 8 + length]), {}
+    header.pop("__metadata__", None)
+    for name, entry in header.items():
+        first, last = entry["data_offsets"]
+        body = raw[8 + length + first : 8 + length + last]
+        out[name] = (entry["shape"], list(struct.unpack(f"<{len(body) // 4}f", body)))
+    return out
+
+
+def save(path, tensors):
+    header, data = {}, b""
+    for name, (shape, numbers) in tensors.items():
+        body = struct.pack(f"<{len(numbers)}f", *numbers)
+        header[name] = {"dtype": "F32", "shape": shape,
+                        "data_offsets": [len(data), len(data) + len(body)]}  # fmt: skip
+        data += body
+    text = json.dumps(header).encode()
+    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def copy(model, to, name="", content=b""):
+    """A model directory, with another content of one file."""
+    to.mkdir()
+    for each in ("config.json", "model.safetensors"):
+        (to / each).write_bytes((model / each).read_bytes())
+    if name:
+        (to / name).write_bytes(content)
+    return to
+
+
+def stubborn(model, to):
+    """The model, but of every picture it says the same: the first class, then
+    the second, and so on. The probabilities."""
+    copy(model, to)
+    tensors = load(model / "model.safetensors")
+    (count, width), _ = tensors["head.weight"]
+    tensors["head.weight"] = ([count, width], [0.0] * (count * width))
+    logits = [float(count - i) for i in range(count)]
+    tensors["head.bias"] = ([count], logits)
+    save(to / "model.safetensors", tensors)
+    total = sum(map(math.exp, logits))
+    return [math.exp(x) / total for x in logits]
+
+
+def metrics(run):
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+class TestClasses(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        holder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(holder.cleanup)
+        cls.shared = Path(holder.name)
+        # A model of colours, and one of the built-in shapes.
+        cls.colours, cls.shapes = cls.shared / "colours", cls.shared / "shapes"
+        cls.data = cls.shared / "data"
+        for name, colour in COLOURS.items():
+            class_folder(cls.data / name, colour, 20)
+        cls.trained = run_aft("train", PRESET, "--data", cls.data,
+                              "--out", cls.colours, *SMALL, *FAST)  # fmt: skip
+        shapes = run_aft("train", PRESET, "--out", cls.shapes, *SMALL)
+        for done in (cls.trained, shapes):
+            if done.returncode != 0:
+                raise RuntimeError(done.stderr)
+        cls.picture = cls.shared / "picture.png"
+        cls.picture.write_bytes(png(painted(COLOURS["Red fox"])))
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.work = Path(holder.name)
+
+    def succeed(self, *arguments, **options):
+        done = run_aft(*arguments, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # Not a terminal: plain lines.
+        self.assertNotIn("\r", done.stderr)
+        self.assertNotIn("\033", done.stderr)
+        return done
+
+    def fails(self, code, words, *arguments, **options):
+        with self.subTest(" ".join(map(str, arguments[-2:]))):
+            done = run_aft(*arguments, **options)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            last = done.stderr.splitlines()[-1]
+            self.assertTrue(last.startswith("aft: "), done.stderr)
+            for word in words:
+                self.assertIn(str(word), last)
+
+    def train(self, out, *arguments):
+        return self.succeed("train", PRESET, "--out", out, *SMALL, *arguments)
+
+    def train_fails(self, words, *arguments):
+        """Before anything is left behind that is in the way of a better call."""
+        bad = self.work / "bad"
+        self.fails(1, words, "train", PRESET, "--out", bad, *SMALL, *arguments)
+        with self.subTest("nothing is left", of=arguments[-1]):
+            self.assertFalse(bad.exists())
+        shutil.rmtree(bad, ignore_errors=True)
+
+    def evaluate(self, model, *arguments):
+        words = ["eval", model, "--json", "--threads", 1, *arguments]
+        return json.loads(self.succeed(*words).stdout)
+
+    def classify(self, model, *arguments):
+        words = ["classify", model, "--json", "--threads", 1, *arguments]
+        return json.loads(self.succeed(*words).stdout)
+
+    def probabilities(self, model, files, *arguments):
+        """Of each file, class by class."""
+        out = []
+        for said in self.classify(model, *files, "--top", 99, *arguments):
+            top = sorted(said["top"], key=lambda each: each["class"])
+            self.assertEqual(list(range(len(top))), [each["class"] for each in top])
+            self.assertAlmostEqual(1, sum(each["probability"] for each in top), 4)
+            out.append([each["probability"] for each in top])
+        return out
+
+    def same(self, one, other, digits=5):
+        self.assertEqual(len(one), len(other))
+        for a, b in zip(one, other):
+            self.assertAlmostEqual(a, b, digits)
+
+    def table(self, *lines):
+        """A folder with labels.tsv: a red picture r.png beside it, b.png and g.png
+        in images/."""
+        data = self.work / "table"
+        (data / "images").mkdir(parents=True, exist_ok=True)
+        for name, colour in COLOURS.items():
+            letter = next(c for c in name.lower() if c in "rgb")
+            to = data if letter == "r" else data / "images"
+            (to / f"{letter}.png").write_bytes(png(painted(colour)))
+        (data / "labels.tsv").write_text("\n".join(lines) + "\n")
+        return data
+
+    # ---- Training ------------------------------------------------------------
+
+    def disturb(self, out, arguments, signals):
+        """A run that gets the signals, each time somewhere after a new
+        checkpoint, and goes on to its end. What it said each time."""
+
+        def saved():
+            checkpoint = out / "state/checkpoint.safetensors"
+            return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+
+        told = []
+        while True:
+            number = signals[len(told)] if len(told) < len(signals) else None
+            before, deadline = saved(), time.monotonic() + TIMEOUT
+            with subprocess.Popen(
+                [AFT, *map(str, arguments)],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            ) as run:  # fmt: skip
+                try:
+                    while number and run.poll() is None:
+                        self.assertLess(time.monotonic(), deadline)
+                        if saved() != before:
+                            time.sleep(RANDOM.uniform(0, 0.05))
+                            run.send_signal(number)
+                            break
+                        time.sleep(0.005)
+                    told.append(run.communicate(timeout=TIMEOUT)[0])
+                finally:
+                    run.kill()
+            if "done" in told[-1]:
+                self.assertEqual(run.returncode, 0)
+                return told
+            killed = number == signal.SIGKILL
+            self.assertEqual(run.returncode, -number if killed else 0)
+            arguments = ["train", "--resume", out, "--threads", 1]
+
+    def test_stopped_and_resumed_is_the_same_to_the_bit(self):
+        whole, torn = self.work / "whole", self.work / "torn"
+        # Nor does it matter how many threads draw the pictures.
+        self.train(whole, *WILD, *sets(data__workers=3))
+        told = self.disturb(
+            torn,
+            ["train", PRESET, "--out", torn, *SMALL, *WILD, *sets(data__workers=1)],
+            [signal.SIGKILL, signal.SIGINT],
+        )
+        self.assertGreaterEqual(len(told), 2)
+        if len(told) == 3:  # the interrupted one
+            self.assertIn("saved at step", told[1])
+            self.assertIn(f"aft train --resume {torn}", told[1])
+        for name in ("model.safetensors", "state/checkpoint.safetensors"):
+            self.assertEqual(
+                (whole / name).read_bytes(), (torn / name).read_bytes(), name
+            )
+        ends = [
+            {m["step"]: (m["validation"], m["top1"]) for m in metrics(run)
+             if "validation" in m}
+            for run in (whole, torn)
+        ]  # fmt: skip
+        self.assertEqual(*ends)
+        self.assertEqual([50, 100, 150, 200, 250, 300], sorted(ends[0]))
+
+    def test_what_training_says_and_leaves(self):
+        self.assertIn(f"`aft classify {self.colours} ", self.trained.stdout)
+        self.assertNotIn("\r", self.trained.stderr)
+        self.assertNotIn("\033", self.trained.stderr)
+        config = json.loads((self.colours / "config.json").read_text())
+        self.assertEqual("classification", config["task"])
+        self.assertEqual(NAMES, config["data"]["classes"])
+        shape = [config["model"][key] for key in ("rows", "columns", "classes")]
+        self.assertEqual([SIDE // PATCH, SIDE // PATCH, 3], shape)
+        lines = metrics(self.colours)
+        self.assertEqual(list(range(5, 41, 5)), [m["step"] for m in lines])
+        self.assertLess(lines[-1]["loss"], 0.7 * lines[0]["loss"])
+        checked = [m for m in lines if "validation" in m]
+        self.assertEqual([10, 20, 30, 40], [m["step"] for m in checked])
+        for m in checked:
+            self.assertTrue(0 <= m["top1"] <= m["top5"] == 1, m)
+        self.assertLess(checked[-1]["validation"], checked[0]["validation"])
+        (line,) = (s for s in self.trained.stderr.splitlines() if "step 40/40 " in s)
+        self.assertIn(f"loss {lines[-1]['loss']:.4f}", line)
+        self.assertIn("top1 100.00 %", line)
+        self.assertIn("images/s", line)
+        # Curves of classes are not of symbols.
+        curve = (self.colours / "curve.svg").read_text()
+        self.assertTrue(curve.startswith("<?xml"))
+        with self.subTest("the words on the curve"):
+            self.assertNotIn("per symbol", curve)
+        # The model that is left is the one that was validated.
+        valid = self.evaluate(self.colours, "--split", "valid")
+        best = min(m["validation"] for m in checked)
+        self.assertAlmostEqual(best, valid["nats"], 5)
+        # Some of each class, a tenth of 54.
+        self.assertEqual((5, 1), (valid["images"], valid["top1"]))
+
+    def test_built_in_shapes(self):
+        config = json.loads((self.shapes / "config.json").read_text())
+        self.assertEqual(SHAPES, config["data"]["classes"])
+        self.assertEqual([10, 20], [m["step"] for m in metrics(self.shapes)
+                                    if "top1" in m and "top5" in m])  # fmt: skip
+        # At another size they are the same shapes.
+        done = self.succeed("eval", self.shapes, "--size", 32, "--images", 60,
+                            "--threads", 1)  # fmt: skip
+        self.assertRegex(done.stdout, r"top-1 \d+\.\d\d %, top-5 \d+\.\d\d %"
+                                      r".* 60 images of 32x32")  # fmt: skip
+        with self.subTest("nothing has changed"):
+            self.assertNotIn("changed", done.stderr)
+        # N of them, evenly: of each class as many, but for one or two.
+        fixed = self.work / "fixed"
+        stubborn(self.shapes, fixed)
+        whole = self.evaluate(fixed)
+        self.assertAlmostEqual(1 / 6, whole["top1"], 2)
+        self.assertAlmostEqual(5 / 6, whole["top5"], 2)
+        part = self.evaluate(fixed, "--images", 200)
+        self.assertEqual(200, part["images"])
+        self.assertLess(abs(part["top1"] - 1 / 6), 0.05)
+        self.assertLess(abs(part["top5"] - 5 / 6), 0.05)
+
+    def test_first_weights_from_another_run(self):
+        out = self.work / "run"
+        done = self.train(out, "--init", self.shapes, "--data", self.data,
+                          "--steps", 2)  # fmt: skip
+        said = done.stdout + done.stderr
+        (line,) = (s for s in said.splitlines() if "afresh" in s)
+        self.assertEqual(["head.weight", "head.bias"],
+                         line.split("afresh: ")[1].split())  # fmt: skip
+        self.assertEqual([3, 16], load(out / "model.safetensors")["head.weight"][0])
+        # A rate of next to nothing: what was learned is still known.
+        again = self.work / "again"
+        self.train(again, "--init", self.colours, "--data", self.data, "--steps", 1,
+                   *sets(train__rate=1e-9, data__height=32, data__width=32))  # fmt: skip
+        self.assertEqual(1, self.evaluate(again)["top1"])
+        self.train_fails([self.colours, "model.width", "16", "32"],
+                         "--init", self.colours, *sets(model__width=32))  # fmt: skip
+        self.train_fails(["nowhere/model"], "--init", self.work / "nowhere/model")
+        self.fails(2, ["--init"], "train", "--resume", self.colours,
+                   "--init", self.shapes)  # fmt: skip
+
+    def test_a_run_keeps_its_classes(self):
+        more = ["train", "--resume", self.shapes, "--threads", 1, "--steps", 30]
+        self.fails(1, [self.data, "classes"], *more, "--data", self.data)
+        self.fails(1, ["data.height", "16", "32"], *more, *sets(data__height=32))
+        self.fails(1, [self.shapes, "--resume"],
+                   "train", PRESET, "--out", self.shapes, *SMALL)  # fmt: skip
+
+    # ---- Accuracy ------------------------------------------------------------
+
+    def test_accuracy_is_what_one_counts(self):
+        """On ImageNet's layout, other counts of each class, with a model whose
+        answers are known."""
+        data, fixed = self.work / "data", self.work / "fixed"
+        count = dict(zip(NAMES, (1, 2, 5)))
+        for name in NAMES:
+            class_folder(data / "train" / name, COLOURS[name], 1)
+            class_folder(data / "val" / name, COLOURS[name], count[name])
+        said = stubborn(self.colours, fixed)
+        result = self.evaluate(fixed, "--data", data)
+        self.assertEqual([8, SIDE, SIDE], [
+            result[key] for key in ("images", "height", "width")])  # fmt: skip
+        self.assertEqual("test", result["split"])
+        self.assertEqual((1 / 8, 1), (result["top1"], result["top5"]))
+        nats = -sum(n * math.log(p) for n, p in zip(count.values(), said)) / 8
+        self.assertAlmostEqual(nats, result["nats"], 5)
+        # The real one, however many at once, and at other sizes.
+        real = self.evaluate(self.colours, "--data", data)
+        batch = self.evaluate(self.colours, "--data", data, "--batch", 3)
+        self.assertEqual((1, 1), (real["top1"], batch["top1"]))
+        self.assertAlmostEqual(real["nats"], batch["nats"], 5)
+        large = self.evaluate(self.colours, "--data", data, "--size", 40,
+                              "--crop", 0.5, "--images", 4)  # fmt: skip
+        self.assertEqual([4, 40, 40, 0.5, 1], [
+            large[key] for key in ("images", "height", "width", "crop", "top1")
+        ])  # fmt: skip
+
+    def test_classes_are_known_by_name(self):
+        data, fixed = self.work / "data", self.work / "fixed"
+        for name in ("blue", "Red fox"):  # not all that there are
+            class_folder(data / name, COLOURS[name], 10)
+        class_folder(data / ".hidden", (0, 0, 0), 1)
+        (data / "notes.txt").write_text("no class")
+        result = self.evaluate(self.colours, "--data", data)
+        self.assertEqual((2, 1), (result["images"], result["top1"]))
+        other = class_folder(data / "teal", (0, 128, 128), 10)
+        with self.subTest("the error says where"):
+            self.fails(1, [data, "'teal'"], "eval", self.colours, "--data", data)
+        other.rename(data / "n1")
+        # A name of its own for each number, and for the name a wnid before it.
+        stubborn(self.colours, fixed)
+        config = json.loads((fixed / "config.json").read_text())
+        config["data"]["classes"] = ["n0 ant", "n1 bee, Apis", "n2 cat"]
+        (fixed / "config.json").write_text(json.dumps(config))
+        (data / "blue").rename(data / "n0")
+        (data / "Red fox").rename(data / "n2")
+        result = self.evaluate(fixed, "--data", data)
+        self.assertEqual((3, 1 / 3), (result["images"], result["top1"]))
+
+    def test_tables_of_labels(self):
+        words = ["eval", self.colours, "--threads", 1, "--json", "--data"]
+        for lines in (
+            ["file\tclass_index\tname", "r.png\t0\tRed fox", "b.png\t2\tblue",
+             "g.png\t1\t10 green"],
+            # No others have pictures.
+            ["file\tclass_index\tname", "r.png\t7\tRed fox", "b.png\t5\tblue"],
+            # No names: numbers are those of the model's classes.
+            ["class_index\tfile", "1\tr.png", "2\tb.png", "0\tg.png"],
+        ):  # fmt: skip
+            with self.subTest(lines[0]):
+                result = json.loads(self.succeed(*words, self.table(*lines)).stdout)
+                self.assertEqual(len(lines) - 1, result["images"])
+                self.assertEqual(1, result["top1"])
+        for line, expected in (
+            ("r.png\tx", ["line 2", "class_index", "'x'"]),
+            ("nope.png\t1", ["line 2", "nope.png"]),
+        ):
+            data = self.table("file\tclass_index", line)
+            self.fails(1, [data / "labels.tsv", *expected], *words, data)
+
+    # ---- Pictures ------------------------------------------------------------
+
+    def test_classify(self):
+        folder = self.work / "folder"
+        class_folder(folder / "below", COLOURS["blue"], 2)
+        green, odd = painted(COLOURS["10 green"]), folder / 'a "b" ü.png'
+        odd.write_bytes(png(green))
+        (folder / "notes.txt").write_text("no picture")
+        said = self.classify(self.colours, self.picture, folder, "--top", 2)
+        self.assertEqual(
+            [self.picture, odd, folder / "below/000.png", folder / "below/001.png"],
+            [Path(each["file"]) for each in said],
+        )
+        for each, label in zip(said, ("Red fox", "10 green", "blue", "blue")):
+            first, second = each["top"]
+            self.assertEqual(label, first["label"])
+            self.assertEqual(NAMES.index(label), first["class"])
+            self.assertGreater(first["probability"], 0.6)
+            self.assertGreater(first["probability"], second["probability"])
+        text = self.succeed("classify", self.colours, self.picture, "--batch", 1,
+                            "--threads", 1).stdout.splitlines()  # fmt: skip
+        self.assertEqual(str(self.picture), text[0])
+        percent = f"{100 * said[0]['top'][0]['probability']:.2f} %"
+        self.assertEqual([percent, "Red fox"], text[1].strip().split("  "))
+        self.assertEqual(1 + len(NAMES), len(text))  # there are no five
+
+    def test_kinds_of_files(self):
+        """Each the same picture twice: as it is, and in plain RGB."""
+        grey = [RANDOM.randbytes(SIDE) for _ in range(SIDE)]
+        bits = [RANDOM.randbytes(SIDE // 8) for _ in range(SIDE)]
+        palette = RANDOM.randbytes(3 * 256)
+        colours, white = noise(), flat((255, 255, 255))
+        c = [palette[3 * i : 3 * i + 3] for i in range(256)]
+        clear = [b"\xff" * 3 if i < 128 else c[i] for i in range(256)]
+
+        def with_alpha(alpha):
+            return [
+                b"".join(row[i : i + 3] + alpha for i in range(0, len(row), 3))
+                for row in colours
+            ]
+
+        def spread(rows, to):
+            return [b"".join(map(to, row)) for row in rows]
+
+        pairs = {
+            "grey.png": (png(grey, kind=0), spread(grey, lambda x: bytes(3 * [x]))),
+            "one bit.png": (
+                png(bits, depth=1, kind=0),
+                spread(bits, lambda x: b"".join(
+                    (b"\0\0\0", b"\xff\xff\xff")[x >> i & 1] for i in range(7, -1, -1)
+                )),
+            ),
+            "sixteen bits.png": (
+                png(spread(colours, lambda x: bytes([x, x])), depth=16), colours
+            ),
+            "palette.png": (
+                png(grey, kind=3, extra=[(b"PLTE", palette)]),
+                spread(grey, lambda x: c[x]),
+            ),
+            "palette with alpha.png": (
+                png(grey, kind=3, extra=[(b"PLTE", palette), (b"tRNS", bytes(128))]),
+                spread(grey, lambda x: clear[x]),
+            ),
+            "opaque.png": (png(with_alpha(b"\xff"), kind=6), colours),
+            "nothing.png": (png(with_alpha(b"\0"), kind=6), white),
+            "grey and alpha.png": (
+                png(spread(grey, lambda x: bytes([x, 0])), kind=4), white
+            ),
+            "rgb.jpg": (jpeg((200, 17, 96)), flat((200, 17, 96))),
+            "grey.jpeg": (jpeg((77,)), flat((77, 77, 77))),
+            # As Adobe has it: 255 is no ink.
+            "cmyk.JPG": (jpeg((200, 100, 50, 255)), flat((200, 100, 50))),
+            "black.jpg": (jpeg((200, 100, 51, 0)), flat((0, 0, 0))),
+            # What is in it counts.
+            "png.jpg": (png(colours), colours),
+        }  # fmt: skip
+        files = []
+        for name, (content, rows) in pairs.items():
+            for path, data in ((name, content), (f"plain {name}.png", png(rows))):
+                files.append(self.work / path)
+                files[-1].write_bytes(data)
+        said = self.probabilities(self.colours, files, "--batch", 7)
+        for name, one, other in zip(pairs, said[::2], said[1::2]):
+            with self.subTest(name):
+                self.same(one, other, 4)
+
+    def test_what_is_looked_at(self):
+        """The shorter side becomes size / crop, and the centre is cut out."""
+        wide, tall = noise(32, 48), noise(24, 16)
+        centre = [row[3 * 16 : 3 * 32] for row in wide[8:24]]
+        files = []
+        for name, rows in (("wide", wide), ("centre", centre), ("tall", tall),
+                           ("middle", tall[4:20]), ("point", [b"\x80\x20\x60"]),
+                           ("flat", flat((128, 32, 96)))):  # fmt: skip
+            files.append(self.work / f"{name}.png")
+            files[-1].write_bytes(png(rows))
+        whole = self.probabilities(self.colours, files, "--crop", 1)
+        half = self.probabilities(self.colours, files[:1], "--crop", 0.5)
+        self.same(half[0], whole[1])
+        self.same(whole[2], whole[3])
+        self.same(whole[4], whole[5])
+        large = self.probabilities(self.colours, files[:1], "--size", 32)
+        self.assertNotAlmostEqual(large[0][0], whole[0][0], 5)
+
+    def test_sizes_and_mixers(self):
+        full, attention = self.work / "full", self.work / "attention"
+        self.train(full, "--steps", 1, *sets(model__mixer="aft-full", model__rank=4))
+        self.train(attention, "--steps", 1, *sets(model__mixer="attention"))
+        words = ["classify", full, self.picture, "--size"]
+        self.fails(1, ["aft-full", "16x16", "24x24"], *words, 24)
+        self.fails(1, ["aft-full", "16x16", "32x32"], "eval", full, "--size", 32)
+        small = self.probabilities(attention, [self.picture])
+        large = self.probabilities(attention, [self.picture], "--size", 24)
+        self.assertEqual((6, 6), (len(small[0]), len(large[0])))
+        # No multiple of the patch.
+        for command in (["classify", self.colours, self.picture],
+                        ["eval", self.colours]):  # fmt: skip
+            self.fails(1, ["--size", "4", "18"], *command, "--size", 18)
+
+    # ---- What is not as it should be -----------------------------------------
+
+    def test_bad_data(self):
+        data = self.work / "data"
+        for name, colour in COLOURS.items():
+            class_folder(data / name, colour, 10)
+        empty = self.work / "empty"
+        empty.mkdir()
+        for path, words in (
+            (self.work / "nowhere", ["folder", "nothing"]),
+            (empty, ["PNG or JPEG", "none"]),
+            (data / "blue", ["folder", "each class", "none"]),  # no classes
+        ):
+            self.train_fails([path, *words], "--data", path)
+        (data / "empty").mkdir()
+        self.train_fails([data / "empty", "none"], "--data", data)
+        (data / "empty").rmdir()
+        # config.json cannot name it.
+        odd = bytes(data) + b"/bl\xfce"
+        os.rename(data / "blue", odd)
+        self.train_fails([data, "UTF-8", "class"], "--data", data)
+        os.rename(odd, data / "blue")
+        # Parts that do not go together.
+        (data / "train").mkdir()
+        for name in COLOURS:
+            (data / name).rename(data / "train" / name)
+        self.train_fails([data, "val/", "only train/"], "--data", data)
+        class_folder(data / "val" / "teal", (0, 128, 128), 1)
+        self.train_fails([data / "val/teal", "classes"], "--data", data)
+        # Too few to learn from and to judge by.
+        few = self.work / "few"
+        for name, colour in COLOURS.items():
+            class_folder(few / name, colour, 1)
+        self.train_fails([few, "validation", "got 3 and 0"], "--data", few)
+
+    def test_one_class(self):
+        """Nothing to choose from: refused, or all that is promised is there."""
+        out = self.work / "run"
+        class_folder(self.work / "data" / "all", (9, 9, 9), 20)
+        done = run_aft("train", PRESET, "--data", self.work / "data", "--out", out,
+                       *SMALL)  # fmt: skip
+        if done.returncode == 0:
+            self.assertTrue((out / "curve.svg").exists(), done.stdout)
+        else:
+            self.assertEqual(1, done.returncode)
+            self.assertIn(str(self.work / "data"), done.stderr)
+
+    def test_broken_pictures_are_named(self):
+        """They are met only when they are needed; the run can go on without."""
+        data, good = self.work / "data", png(noise())
+        for name, colour in COLOURS.items():
+            class_folder(data / name, colour, 10)
+        words = ["--data", data, *sets(train__batch=16)]
+        for name, content, expected in (
+            ("000.png", good[: len(good) // 2], ["good PNG"]),
+            ("001.jpg", jpeg((1, 2, 3))[:-4], ["good JPEG"]),
+            ("002.png", b"Dear diary", ["PNG or JPEG", "Dear dia"]),
+            ("003.png", None, []),
+        ):
+            file, out = data / "blue" / name, self.work / name
+            before = file.read_bytes() if file.exists() else None
+            file.unlink(missing_ok=True)
+            if content is None:
+                file.symlink_to("/nowhere/x.png")
+            else:
+                file.write_bytes(content)
+            self.fails(1, [file, *expected],
+                       "train", PRESET, "--out", out, *SMALL, *words)  # fmt: skip
+            file.unlink()
+            if before is not None:
+                file.write_bytes(before)
+        again = self.succeed("train", "--resume", self.work / "000.png",
+                             "--threads", 1)  # fmt: skip
+        self.assertIn("done", again.stdout)
+
+    def test_bad_pictures(self):
+        words = ["classify", self.colours]
+        text, cut = self.work / "x.png", self.work / "cut.jpg"
+        text.write_text("Dear diary")
+        cut.write_bytes(jpeg((1, 2, 3))[:-4])
+        pipe = self.work / "pipe"
+        os.mkfifo(pipe)
+        for path, expected in (
+            (self.work / "nope.png", ["No such file"]),
+            (text, ["PNG or JPEG", "Dear dia"]),
+            (cut, ["good JPEG"]),
+            (pipe, ["regular file"]),
+        ):
+            self.fails(1, [path, *expected], *words, self.picture, path)
+        empty = self.work / "empty"
+        empty.mkdir()
+        self.fails(1, [empty, "PNG or JPEG", "none"], *words, empty)
+
+    def test_bad_models(self):
+        config = json.loads((self.colours / "config.json").read_text())
+        weights = (self.colours / "model.safetensors").read_bytes()
+        config["data"]["classes"].append("a fourth")
+        mismatch = json.dumps(config).encode()
+        config["data"]["classes"].pop()
+        config["model"]["mixer"] = "conv"
+        mixer = json.dumps(config).encode()
+        other = (self.shapes / "model.safetensors").read_bytes()
+        for i, (name, content, words) in enumerate((
+            ("config.json", b'{"task": ', ["JSON"]),
+            ("config.json", mismatch, ["model.classes", "4", "got 3"]),
+            ("config.json", mixer, ["model.mixer", "'conv'"]),
+            ("model.safetensors", weights[:3000], ["cut short"]),
+            ("model.safetensors", other, ["head.weight", "[3, 16]", "[6, 16]"]),
+        )):  # fmt: skip
+            model = copy(self.colours, self.work / str(i), name, content)
+            self.fails(1, [model / name, *words], "classify", model, self.picture)
+        nowhere = self.work / "nowhere"
+        self.fails(1, [nowhere / "config.json"], "classify", nowhere, self.picture)
+
+    def test_wrong_tasks(self):
+        text = self.work / "text"
+        self.succeed(
+            "train", "text-aft-local-4x128", "--out", text, "--steps", 1,
+            "--threads", 1,
+            *sets(model__layers=1, model__width=16, model__length=32,
+                  train__batch=2, data__valid_bytes=2000),
+        )  # fmt: skip
+        self.fails(1, [text, "classification", "language", "aft generate"],
+                   "classify", text, self.picture)  # fmt: skip
+        self.fails(1, [self.colours, "language", "classification", "aft classify"],
+                   "generate", self.colours)  # fmt: skip
+        self.fails(2, ["--size", "language"], "eval", text, "--size", 16)
+        self.fails(2, ["--bytes", "--images"], "eval", self.colours, "--bytes", 5)
+        self.train_fails([text, "classification", "language"], "--init", text)
+
+    def test_wrong_options(self):
+        words = ["classify", self.colours, self.picture]
+        for option, value in (("--top", 0), ("--crop", "nan")):
+            self.fails(2, [option, value], *words, option, value)
+        words = ["eval", self.colours]
+        self.fails(2, ["--crop", "'0'"], *words, "--crop", 0)
+        self.fails(1, ["train, valid or test", "'all'"], *words, "--split", "all")
+        self.fails(2, ["pictures"], "classify", self.colours)
+
+    def test_wrong_keys(self):
+        for setting, words in (
+            ("data.workers=0", ["data.workers", "got 0"]),
+            ("data.height=18", ["data.height", "model.patch = 4", "got 18"]),
+            ("data.crop=nan", ["data.crop", "nan"]),
+            ("data.mixpu=1", ["data.mixpu", "data.mixup"]),
+            ("model.classes=3", ["model.classes", "6", "got 3"]),
+            ("model.window=4", ["model.window", "odd", "got"]),
+            ("model.drop_path=1", ["model.drop_path", "got 1"]),
+            ("model.mixer=conv", ["model.mixer", "aft-conv", "'conv'"]),
+        ):
+            self.train_fails(words, "--set", setting)
+        self.train_fails(["train.batch", "even", "got 3"],
+                         "--set", "train.batch=3", "--set", "data.mixup=0.8")  # fmt: skip
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,304 @@
+// Classification: what the network sees, the targets of its loss, exact resume
+// of the data, accuracy, and configurations that make no sense.
+#include "aft/tasks/classification.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <set>
+
+#include "aft/tasks/presets.h"
+#include "aft/tasks/vit_weights.h"
+
+namespace aft::tasks {
+namespace {
+
+Json small_json() {
+  return Json::parse(R"({"task": "classification",
+    "model": {"mixer": "aft-conv", "layers": 1, "width": 16, "heads": 4,
+              "window": 3, "patch": 8},
+    "data": {"height": 32, "width": 32, "valid_images": 30, "workers": 2},
+    "train": {"batch": 6}})");
+}
+
+std::unique_ptr<train::Task> small_task(Json json = small_json()) {
+  json = classification_kind().complete(json);
+  return classification_kind().make(json, {});
+}
+
+std::string failure(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const c10::Error& e) {
+    return e.what_without_backtrace();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+io::Image gradient(int64_t height, int64_t width) {
+  io::Image image{
+      height, width,
+      std::vector<uint8_t>(static_cast<size_t>(3 * height * width))};
+  for (int64_t y = 0; y < height; ++y) {
+    for (int64_t x = 0; x < width; ++x) {
+      uint8_t* p = image.rgb.data() + 3 * (y * width + x);
+      p[0] = static_cast<uint8_t>(y), p[1] = static_cast<uint8_t>(x), p[2] = 7;
+    }
+  }
+  return image;
+}
+
+TEST(See, NormalisesByImageNet) {
+  io::Image image{1, 2, {0, 128, 255, 10, 20, 30}};
+  float x[6];
+  normalise(image, x);
+  EXPECT_NEAR(x[0], (0 / 255. - 0.485) / 0.229, 1e-6);
+  EXPECT_NEAR(x[1], (10 / 255. - 0.485) / 0.229, 1e-6);
+  EXPECT_NEAR(x[2], (128 / 255. - 0.456) / 0.224, 1e-6);
+  EXPECT_NEAR(x[5], (30 / 255. - 0.406) / 0.225, 1e-6);
+}
+
+TEST(See, CentreScalesTheShortSideAndCuts) {
+  // Already so large: nothing is scaled, (128 - 112) / 2 = 8 rows are cut.
+  const io::Image cut = centre(gradient(128, 200), 112, 112, 0.875);
+  EXPECT_EQ(cut.height, 112);
+  EXPECT_EQ(cut.width, 112);
+  EXPECT_EQ(cut.rgb[0], 8);   // row
+  EXPECT_EQ(cut.rgb[1], 44);  // column
+  // Half a pixel is rounded to even: (129 - 112) / 2 = 8.5 to 8, 9.5 to 10.
+  EXPECT_EQ(centre(gradient(128, 129), 112, 112, 0.875).rgb[1], 8);
+  EXPECT_EQ(centre(gradient(128, 131), 112, 112, 0.875).rgb[1], 10);
+  for (const auto& [h, w] :
+       {std::pair<int64_t, int64_t>{1, 1}, {3, 500}, {500, 3}, {37, 41}}) {
+    const io::Image out = centre(gradient(h, w), 24, 32, 0.875);
+    EXPECT_EQ(out.height, 24);
+    EXPECT_EQ(out.width, 32);
+  }
+}
+
+TEST(See, AugmentHangsOnItsNumberAlone) {
+  LabelledConfig config;
+  config.height = config.width = 24;
+  const io::Image image = gradient(40, 50);
+  const auto draw = [&](uint64_t random) {
+    std::vector<float> x(3 * 24 * 24);
+    augment(config, image, random, x.data());
+    return x;
+  };
+  EXPECT_EQ(draw(1), draw(1));
+  EXPECT_NE(draw(1), draw(2));
+  config.crop_area = 0, config.flip = false, config.rand_ops = 0;
+  config.erase = 0;
+  EXPECT_EQ(draw(1), draw(2));
+  std::vector<float> plain(3 * 24 * 24);
+  normalise(io::cover(image, 24, 24), plain.data());
+  EXPECT_EQ(draw(1), plain);
+}
+
+TEST(Train, LossIsThatOfTheMixedTargets) {
+  // With a head that says nothing, the loss is log(6) for any target that sums
+  // to one; with a head that always says class c, it shows what share class c
+  // has.
+  Json json = small_json();
+  auto task = small_task(json);
+  auto* model = task->model().as<models::ClassifierImpl>();
+  torch::NoGradGuard no_grad;
+  model->head->weight.zero_();
+  model->head->bias.zero_();
+  EXPECT_NEAR(task->loss(0, 6, 1).item<double>(), std::log(6), 1e-5);
+  double mean = 0;
+  for (int64_t c = 0; c < 6; ++c) {
+    model->head->bias.zero_();
+    model->head->bias[c] = 5;
+    mean += task->loss(0, 6, 1).item<double>() / 6;
+  }
+  // mean_c of logsumexp - 5 share_c, and the shares sum to 1.
+  const double lse = std::log(5 + std::exp(5));
+  EXPECT_NEAR(mean, lse - 5. / 6, 1e-4);
+}
+
+TEST(Train, SmoothingAndMixing) {
+  // A head that knows nothing but class 0, batches of one picture a class:
+  // loss = lse - 5 (share of class 0), share = 1/6 for any mixing.
+  Json json = small_json();
+  json["data"]["mixup"] = 0, json["data"]["cutmix"] = 0;
+  json["data"]["smoothing"] = 0;
+  auto task = small_task(json);
+  auto* model = task->model().as<models::ClassifierImpl>();
+  torch::NoGradGuard no_grad;
+  model->head->weight.zero_(), model->head->bias.zero_();
+  model->head->bias[0] = 40;
+  // Without smoothing each picture costs 40 or nothing.
+  std::set<int64_t> costs;
+  for (int64_t i = 0; i < 30; ++i)
+    costs.insert(std::llround(task->loss(i, 1, 1).item<double>()));
+  EXPECT_EQ(costs, (std::set<int64_t>{0, 40}));
+}
+
+TEST(Train, ExamplesDoNotDependOnWhatWasAskedBefore) {
+  auto a = small_task(), b = small_task();
+  torch::NoGradGuard no_grad;
+  std::vector<double> first;
+  for (int64_t i = 0; i < 4; ++i)
+    first.push_back(a->loss(6 * i, 6, 7).item<double>());
+  EXPECT_EQ(b->loss(18, 6, 7).item<double>(), first[3]);
+  EXPECT_EQ(b->loss(6, 6, 7).item<double>(), first[1]);
+  EXPECT_NE(first[0], first[1]);
+}
+
+TEST(Train, RepeatsAugmentAnew) {
+  Order order(10, 1, 3);
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    std::set<int64_t> seen;
+    for (int64_t i = 0; i < 10; ++i) {
+      const int64_t e = 10 * epoch + i;
+      EXPECT_EQ(order.at(e), order.at(10 * epoch + i / 3 * 3));
+      seen.insert(order.at(e));
+    }
+    EXPECT_EQ(seen.size(), 4u);  // 3, 3, 3 and 1 times
+  }
+}
+
+TEST(Train, Validates) {
+  auto task = small_task();
+  const train::Validation v = task->validate();
+  EXPECT_NEAR(v.loss, std::log(6), 0.3);
+  ASSERT_EQ(v.shares.size(), 2u);
+  EXPECT_EQ(v.shares[0].first, "top1");
+  EXPECT_LE(v.shares[0].second, v.shares[1].second);
+  EXPECT_NEAR(v.score, 1 - v.shares[0].second, 1e-4);
+  EXPECT_GT(v.score, 0);
+}
+
+TEST(Evaluate, CountsWhatIsRight) {
+  const auto pictures = LabelledPictures::open("", 30, 32);
+  models::ClassifierConfig c;
+  c.mixer = "aft-simple", c.layers = 1, c.width = 8, c.patch = 8;
+  c.rows = c.columns = 4, c.classes = 6;
+  models::Classifier model(c);
+  torch::NoGradGuard no_grad;
+  model->head->weight.zero_();
+  for (int64_t i = 0; i < 6; ++i)
+    model->head->bias[i] = static_cast<double>(-i);  // says 0, then 1, ...
+  LabelledConfig how;
+  how.height = how.width = 32;
+  const std::vector<int64_t> same{0, 1, 2, 3, 4, 5};
+  const Accuracy a = evaluate(model, pictures, pictures.valid(), same, how, 7);
+  EXPECT_EQ(a.images, 30);
+  EXPECT_NEAR(a.top1, 1. / 6, 1e-9);
+  EXPECT_NEAR(a.top5, 5. / 6, 1e-9);
+  double lse = 0, mean = 0;
+  for (int i = 0; i < 6; ++i) lse += std::exp(-i), mean += i / 6.;
+  EXPECT_NEAR(a.loss, std::log(lse) + mean, 1e-5);
+  // Classes in another order, and one that the model does not know.
+  EXPECT_NEAR(
+      evaluate(model, pictures, pictures.valid(), {5, 0, 0, 1, 2, 3}, how, 30)
+          .top1,
+      2. / 6, 1e-9);
+  const std::string unknown = failure([&] {
+    evaluate(model, pictures, pictures.valid(), {0, 1, -1, 3, 4, 5}, how, 7);
+  });
+  EXPECT_NE(unknown.find("'triangle' is none of the model's 6"),
+            std::string::npos)
+      << unknown;
+}
+
+TEST(Evaluate, MatchesClassesByName) {
+  const std::vector<std::string> model{"n01 tench, Tinca tinca", "n02 goldfish",
+                                       "cat"};
+  EXPECT_EQ(match_classes({"n02", "n01 tench, Tinca tinca", "cat"}, model),
+            (std::vector<int64_t>{1, 0, 2}));
+  EXPECT_EQ(match_classes({"cat tabby", "dog"}, model),
+            (std::vector<int64_t>{2, -1}));
+}
+
+TEST(Config, FollowsTheMixerAndTheData) {
+  const auto complete = [](const std::string& text) {
+    return classification_kind().complete(Json::parse(text));
+  };
+  const Json conv = complete(
+      R"({"task": "classification", "model": {"mixer": "aft-conv"},
+          "data": {"height": 64, "width": 96}})");
+  EXPECT_EQ(conv["model"]["pool"], "mean");
+  EXPECT_EQ(conv["model"]["positions"], false);
+  EXPECT_EQ(conv["model"]["rows"], 4);
+  EXPECT_EQ(conv["model"]["columns"], 6);
+  const Json vit = complete(
+      R"({"task": "classification", "data": {"classes": ["a", "b"]}})");
+  EXPECT_EQ(vit["model"]["pool"], "token");
+  EXPECT_EQ(vit["model"]["positions"], true);
+  EXPECT_EQ(vit["model"]["classes"], 2);
+  EXPECT_EQ(complete(vit.dump()), vit);
+  const auto wrong = [&](const std::string& part, const std::string& expected) {
+    const std::string text = failure(
+        [&] { complete(R"({"task": "classification", )" + part + "}"); });
+    EXPECT_NE(text.find(expected), std::string::npos) << text;
+  };
+  wrong(R"("data": {"height": 230})", "multiple of model.patch = 16, got 230");
+  wrong(R"("model": {"rows": 3})", "model.rows must be data.height");
+  wrong(R"("model": {"patch": 0})", "model.patch must be 1 or more");
+  wrong(R"("data": {"classes": ["a"]}, "model": {"classes": 2})",
+        "model.classes must be what data.classes names, 1");
+  wrong(R"("data": {"classes": "a"})", "a list of texts");
+  wrong(R"("data": {"classes": [1]})", "a list of texts");
+  wrong(R"("data": {"smoothing": 1})", "data.smoothing must be in [0");
+  wrong(R"("data": {"workers": 0})", "data.workers must be in [1");
+  wrong(R"("data": {"crop": 1.5})", "data.crop must be in");
+  Json odd = small_json();
+  odd["train"]["batch"] = 5;
+  EXPECT_NE(failure([&] { small_task(odd); }).find("train.batch must be even"),
+            std::string::npos);
+}
+
+TEST(Config, EveryPresetMakesItsNetwork) {
+  int found = 0;
+  for (const Preset& p : presets()) {
+    if (task_kind(p.config).name != "classification") continue;
+    const Json config = classification_kind().complete(p.config);
+    const auto model = config_as<models::ClassifierConfig>(config["model"]);
+    ++found;
+    if (model.width > 192) continue;  // large ones take their time
+    int64_t parameters = 0;
+    for (const auto& x : classification_kind().model(config)->parameters())
+      parameters += x.numel();
+    const double millions = static_cast<double>(parameters) / 1e6;
+    if (p.paper.is_object() && p.paper.contains("million_parameters")) {
+      EXPECT_NEAR(millions, p.paper["million_parameters"].get<double>(), 0.1)
+          << p.name;
+    }
+  }
+  EXPECT_GE(found, 25);
+}
+
+TEST(RealData, DeiTTinyIsAsGoodAsItIs) {
+  const char* data = std::getenv("AFT_DATA");
+  if (!data) GTEST_SKIP() << "AFT_DATA is not set";
+  const std::string root = data;
+  const auto pictures =
+      LabelledPictures::open(root + "/imagenet_val1000_224", 0);
+  ASSERT_EQ(pictures.test().size(), 1000u);
+  EXPECT_EQ(pictures.classes()[0], "n01440764 tench, Tinca tinca");
+  const ClassifierWeights weights =
+      read_vit(root + "/deit_tiny/deit_tiny_patch16_224.safetensors");
+  models::Classifier model(weights.config);
+  transfer(weights, *model);
+  model->fold();
+  LabelledPart part;  // of all classes
+  for (size_t i = 0; i < 1000; i += 10) part.push_back(pictures.test()[i]);
+  LabelledConfig how;
+  how.crop = 1;  // they are cut already
+  const Accuracy a =
+      evaluate(model, pictures, part,
+               match_classes(pictures.classes(), pictures.classes()), how, 10);
+  // Of all 1000 it is 71.1 % and 89.4 %; two standard deviations of 100.
+  EXPECT_NEAR(a.top1, 0.711, 0.09);
+  EXPECT_NEAR(a.top5, 0.894, 0.06);
+}
+
+}  // namespace
+}  // namespace aft::tasks
