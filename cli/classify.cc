@@ -32,7 +32,8 @@ std::vector<std::string> files(const std::vector<std::string>& what) {
       out.push_back(path);
       continue;
     }
-    const std::vector<std::string> inside = tasks::list_pictures(path, /*hidden=*/false);
+    const std::vector<std::string> inside =
+        tasks::list_pictures(path, /*hidden=*/false);
     if (inside.empty())
       throw tasks::DataError(path + ": expected PNG or JPEG files, got none");
     out.insert(out.end(), inside.begin(), inside.end());
@@ -44,6 +45,7 @@ void run(const Options& o) {
   const auto config = tasks::config_as<tasks::ClassificationConfig>(
       tasks::load_config(o.model, "classification"));
   const auto& data = config.data;
+  check_size("classify", o.size, config.model);
   const int64_t height = o.size > 0 ? o.size : data.height,
                 width = o.size > 0 ? o.size : data.width;
   const double crop = o.crop > 0 ? o.crop : data.crop;

@@ -1,5 +1,6 @@
 #include "cli/curve.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <memory>
@@ -13,9 +14,9 @@
 namespace aft::cli {
 namespace {
 
-/// What metrics.jsonl says of `key`, in bits, against `against`.
-Series read(const std::string& directory, const char* key, const char* against,
-            double unit = 1) {
+/// What metrics.jsonl says of `key`, `scale` times, against `against`.
+Series read(const std::string& directory, const char* key, double scale,
+            const char* against, double unit = 1) {
   Series out{key, {}};
   std::ifstream in(directory + "/metrics.jsonl");
   std::string line;
@@ -23,7 +24,7 @@ Series read(const std::string& directory, const char* key, const char* against,
     const auto j = nlohmann::json::parse(line, nullptr, false);
     if (!j.is_object() || !j.contains(key) || !j.contains(against)) continue;
     if (!j[key].is_number() || !j[against].is_number()) continue;
-    const double y = j[key].get<double>() * kBits;
+    const double y = j[key].get<double>() * scale;
     const double x = j[against].get<double>() / unit;
     if (y > 0 && std::isfinite(y) && x > 0 && std::isfinite(x))
       out.points.emplace_back(x, y);
@@ -34,22 +35,42 @@ Series read(const std::string& directory, const char* key, const char* against,
 }  // namespace
 
 void write_curve(const std::string& directory) {
-  Series training = read(directory, "loss", "step"),
-         validation = read(directory, "validation", "step");
+  Series right = read(directory, "top1", 100, "step");
+  const bool classes = !right.points.empty();
+  const double scale = classes ? 1 : kBits;
+  Series training = read(directory, "loss", scale, "step"),
+         validation = read(directory, "validation", scale, "step");
   if (training.points.empty()) return;
   training.name = "training";
+  std::vector<Panel> panels = {{classes ? "loss" : "",
+                                "step",
+                                classes ? "nats" : "bits",
+                                {training, validation},
+                                true}};
+  if (classes) {
+    right.name = "validation";
+    panels.push_back({"top-1", "step", "%", {right}, true});
+  }
   io::write_file(directory + "/curve.svg",
-                 plot(directory, "bits per symbol against the step",
-                      {{"", "step", "bits", {training, validation}, true}}));
+                 plot(directory,
+                      classes ? "loss and top-1 against the step"
+                              : "bits per symbol against the step",
+                      panels));
 }
 
 void write_curves(const std::vector<std::string>& directories,
                   const std::string& path) {
-  Panel steps{"at equal steps", "step", "bits", {}, true},
-      time{"at equal time", "minutes", "bits", {}, true};
+  const bool classes = std::all_of(
+      directories.begin(), directories.end(),
+      [](const auto& d) { return !read(d, "top1", 1, "step").points.empty(); });
+  const char *key = classes ? "top1" : "validation",
+             *unit = classes ? "%" : "bits";
+  const double scale = classes ? 100 : kBits;
+  Panel steps{"at equal steps", "step", unit, {}, true},
+      time{"at equal time", "minutes", unit, {}, true};
   for (const std::string& d : directories) {
-    Series a = read(d, "validation", "step"),
-           b = read(d, "validation", "seconds", 60);
+    Series a = read(d, key, scale, "step"),
+           b = read(d, key, scale, "seconds", 60);
     if (a.points.empty())
       throw std::runtime_error(d + "/metrics.jsonl: has no validation yet");
     const std::string name = d.substr(d.find_last_of('/') + 1);
@@ -60,7 +81,9 @@ void write_curves(const std::vector<std::string>& directories,
   bool timed = true;
   for (const Series& s : time.series) timed = timed && !s.points.empty();
   if (timed) panels.push_back(time);
-  io::write_file(path, plot("Validation", "bits per symbol", panels));
+  io::write_file(
+      path, plot("Validation", classes ? "top-1 accuracy" : "bits per symbol",
+                 panels));
 }
 
 void add_curves(CLI::App& app) {

@@ -72,17 +72,14 @@ Answer judge_classes(const models::Json& json, const Options& o) {
   tasks::LabelledConfig data = config.data;
   const std::string path = o.data.empty() ? data.path : o.data;
   if (o.size > 0) data.height = data.width = o.size;
+  check_size("eval", o.size, config.model);
   if (o.crop > 0) data.crop = o.crop;
   const auto model = tasks::load_classifier(o.model, config.model);
   const auto pictures = tasks::LabelledPictures::open(
       path, data.valid_images, std::max(data.height, data.width));
   note_changed(data.fingerprint, pictures.fingerprint(), o);
   tasks::LabelledPart part = pictures.split(o.split);
-  const size_t some = static_cast<size_t>(o.images);
-  if (some > 0 && some < part.size()) {  // evenly: they stand by class
-    for (size_t i = 0; i < some; ++i) part[i] = part[i * part.size() / some];
-    part.resize(some);
-  }
+  if (o.images > 0) part = pictures.some(part, o.images);
   if (part.empty())
     throw tasks::DataError(path + ": has no pictures in its part '" + o.split +
                            "'");

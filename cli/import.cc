@@ -1,4 +1,5 @@
 // `aft import` and `aft export`: weights from other programs and for them.
+#include <c10/util/StringUtil.h>
 #include <sys/stat.h>
 #include <torch/utils.h>
 #include <unistd.h>
@@ -61,7 +62,7 @@ std::vector<std::string> class_names(const ImportOptions& o, int64_t classes) {
 void check_options(const ImportOptions& o) {
   const auto& kinds = nn::mixer_kinds();
   if (std::find(kinds.begin(), kinds.end(), o.to) == kinds.end())
-    throw UsageError("import: --to must be " + models::nearest(o.to, kinds) +
+    throw UsageError("import: --to must be one of " + c10::Join(", ", kinds) +
                      ", got '" + o.to + "'");
   const auto check = [&](const char* option, int64_t value,
                          const std::vector<std::string>& mixers) {

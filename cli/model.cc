@@ -11,6 +11,7 @@
 #include <iostream>
 
 #include "aft/tasks/presets.h"
+#include "cli/commands.h"
 #include "cli/table.h"
 
 namespace aft::cli {
@@ -140,6 +141,14 @@ void add_view(CLI::App& command, int64_t& size, double& crop) {
                   "1: all of it; default: data.crop, 0.875")
       ->check(real(0.05, 1))
       ->type_name("X");
+}
+
+void check_size(const std::string& command, int64_t size,
+                const models::ClassifierConfig& model) {
+  if (size % model.patch != 0)
+    throw UsageError(command + ": --size must be a multiple of the model's " +
+                     "patch, " + std::to_string(model.patch) + ", got " +
+                     std::to_string(size));
 }
 
 namespace {

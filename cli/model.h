@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "aft/models/classifier.h"
 #include "aft/tasks/generator.h"
 #include "aft/tasks/task.h"
 
@@ -43,6 +44,9 @@ void add_sampling(CLI::App& command, tasks::Sampling& sampling,
 /// How a classifier looks at a picture: --size and --crop; 0: as the model's
 /// configuration says.
 void add_view(CLI::App& command, int64_t& size, double& crop);
+/// Throws UsageError for a --size that the model cannot take; 0: none is given.
+void check_size(const std::string& command, int64_t size,
+                const models::ClassifierConfig& model);
 
 /// Long work: what was done of it, the rate and the time left. On a terminal
 /// one line that is overwritten, elsewhere a line every ten seconds.

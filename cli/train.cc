@@ -180,7 +180,9 @@ void run(const Options& o) {
   try {
     json = config.dump(2) + "\n";
   } catch (const models::Json::exception&) {
-    throw models::ConfigError("data.path must be UTF-8, as config.json is");
+    throw models::ConfigError(
+        config["data"]["path"].get<std::string>() +
+        ": the path and the names of classes must be UTF-8, as config.json is");
   }
   if (!resume) {
     if (o.out.empty()) mkdir("runs", 0777);

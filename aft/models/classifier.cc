@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/util/StringUtil.h>
 #include <torch/nn/init.h>
 
 #include <algorithm>
@@ -37,6 +38,23 @@ void ClassifierImpl::reset() {
   at_least_one("classes", c.classes), at_least_one("mlp", c.mlp);
   at_least_one("patch", c.patch), at_least_one("rows", c.rows);
   at_least_one("columns", c.columns);
+  const auto& kinds = nn::mixer_kinds();
+  TORCH_CHECK(std::find(kinds.begin(), kinds.end(), c.mixer) != kinds.end(),
+              "model.mixer must be one of ", c10::Join(", ", kinds), ", got '",
+              c.mixer, "'");
+  const bool conv = c.mixer == "aft-conv";
+  TORCH_CHECK(!(conv || c.mixer == "attention") ||
+                  (c.heads >= 1 && c.width % c.heads == 0),
+              "model.heads must divide model.width = ", c.width, ", got ",
+              c.heads);
+  TORCH_CHECK(!conv || (c.window >= 1 && c.window % 2 == 1),
+              "model.window must be odd for aft-conv, to have a centre, got ",
+              c.window);
+  const auto share = [](const char* name, double x) {
+    TORCH_CHECK(x >= 0 && x < 1, "model.", name, " must be in [0, 1), got ", x);
+  };
+  share("drop_path", c.drop_path), share("dropout", c.dropout);
+  ops::check_gate("model.gate", c.gate);
   TORCH_CHECK(c.pool == "token" || c.pool == "mean",
               "model.pool must be token or mean, got '", c.pool, "'");
   TORCH_CHECK(c.mixer != "aft-conv" || c.pool == "mean",
@@ -136,7 +154,7 @@ torch::Tensor ClassifierImpl::forward(const torch::Tensor& images,
   // One thread an image or a few: nothing is waited for between the layers, and
   // what one layer writes the next finds in the cache.
   torch::Tensor out = at::empty({B, config.classes}, images.options());
-  constexpr int64_t kTogether = 2;
+  constexpr int64_t kTogether = 4;
   const int64_t parts = (B + kTogether - 1) / kTogether;
   at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
     at::NoGradGuard no_grad;

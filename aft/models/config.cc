@@ -48,6 +48,12 @@ std::string nearest(const std::string& word,
   return out;
 }
 
+std::string shown(double x) {
+  std::ostringstream out;
+  out << x;
+  return out.str();
+}
+
 std::string kind_of(const Json& value) {
   std::string text = value.dump();
   if (text.size() > 40) text = text.substr(0, 37) + "...";

@@ -29,6 +29,8 @@ struct ConfigError : std::runtime_error {
 /// Up to three of `known` that are nearest to `word`, as "a, b or c".
 std::string nearest(const std::string& word,
                     const std::vector<std::string>& known);
+/// A number for messages: 0.5, 1e+30.
+std::string shown(double x);
 /// "a number" and the like: what a JSON value is, for messages.
 std::string kind_of(const Json& value);
 

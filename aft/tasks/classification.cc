@@ -14,6 +14,8 @@
 namespace aft::tasks {
 namespace {
 
+constexpr int64_t kClasses = 1000;  // where nobody says how many
+
 // Of ImageNet, for channels in [0, 1].
 constexpr float kMean[] = {0.485f, 0.456f, 0.406f},
                 kStd[] = {0.229f, 0.224f, 0.225f};
@@ -25,8 +27,8 @@ void check(bool good, const std::string& what) {
 void check_data(const LabelledConfig& data) {
   const auto within = [](const char* name, double x, double low, double high) {
     check(x >= low && x <= high,
-          std::string("data.") + name + " must be in [" + std::to_string(low) +
-              ", " + std::to_string(high) + "], got " + std::to_string(x));
+          std::string("data.") + name + " must be in [" + models::shown(low) +
+              ", " + models::shown(high) + "], got " + models::shown(x));
   };
   within("height", static_cast<double>(data.height), 1, 4096);
   within("width", static_cast<double>(data.width), 1, 4096);
@@ -69,7 +71,7 @@ Json complete(const Json& given) {
   patches("rows", model.rows, "height", data.height);
   patches("columns", model.columns, "width", data.width);
   const int64_t known = static_cast<int64_t>(data.classes.size());
-  if (model.classes == 0) model.classes = known > 0 ? known : 1000;
+  if (model.classes == 0) model.classes = known > 0 ? known : kClasses;
   check(known == 0 || model.classes == known,
         "model.classes must be what data.classes names, " +
             std::to_string(known) + " (or not be named), got " +
@@ -93,7 +95,15 @@ std::unique_ptr<train::Task> make(Json& json, const Progress&) {
         " that the run began with (data.classes)");
   if (!data.path.empty()) data.path = absolute(data.path);
   data.classes = pictures.classes(), data.fingerprint = found;
-  config.model.classes = static_cast<int64_t>(data.classes.size());
+  const int64_t C = static_cast<int64_t>(data.classes.size());
+  if (C < 2)
+    throw DataError(name + ": expected two classes or more, got " +
+                    std::to_string(C) +
+                    (C == 1 ? ", '" + data.classes[0] + "'" : ""));
+  check(config.model.classes == C || config.model.classes == kClasses,
+        "model.classes must be what the data have, " + std::to_string(C) +
+            " (or not be named), got " + std::to_string(config.model.classes));
+  config.model.classes = C;
   check(
       data.mixup == 0 && data.cutmix == 0 ? true : config.train.batch % 2 == 0,
       "train.batch must be even for data.mixup and data.cutmix, which pair "
@@ -291,6 +301,17 @@ Accuracy evaluate(models::Classifier model, const LabelledPictures& pictures,
   return out;
 }
 
+namespace {
+
+/// i of "class i", which is what a class without a name is called; else -1.
+int64_t numbered(const std::string& name, size_t classes) {
+  for (size_t i = 0; i < classes && name.compare(0, 6, "class ") == 0; ++i)
+    if (name == "class " + std::to_string(i)) return static_cast<int64_t>(i);
+  return -1;
+}
+
+}  // namespace
+
 std::vector<int64_t> match_classes(const std::vector<std::string>& data,
                                    const std::vector<std::string>& model) {
   const auto first_word = [](const std::string& name) {
@@ -303,14 +324,21 @@ std::vector<int64_t> match_classes(const std::vector<std::string>& data,
       at = std::find_if(model.begin(), model.end(), [&](const std::string& m) {
         return first_word(m) == name || m == first_word(name);
       });
-    out.push_back(at == model.end() ? -1 : at - model.begin());
+    out.push_back(at == model.end() ? numbered(name, model.size())
+                                    : at - model.begin());
   }
   return out;
 }
 
 models::Classifier load_classifier(const std::string& directory,
                                    const models::ClassifierConfig& config) {
-  models::Classifier model(config);
+  models::Classifier model{nullptr};
+  try {
+    model = models::Classifier(config);
+  } catch (const c10::Error& e) {
+    throw models::ConfigError(directory +
+                              "/config.json: " + e.what_without_backtrace());
+  }
   train::load_tensors(directory + "/model.safetensors",
                       train::tensors_of(*model));
   model->eval();

@@ -115,8 +115,9 @@ Accuracy evaluate(models::Classifier model, const LabelledPictures& pictures,
                   const Progress& progress = {});
 
 /// The model's class for each class of data, by name: the same, or one is the
-/// first word of the other ("n01440764", "n01440764 tench, Tinca tinca"). -1
-/// for a class that the model does not know.
+/// first word of the other ("n01440764", "n01440764 tench, Tinca tinca");
+/// "class i", which has no name, is the i-th. -1 for a class that the model
+/// does not know.
 std::vector<int64_t> match_classes(const std::vector<std::string>& data,
                                    const std::vector<std::string>& model);
 

@@ -101,6 +101,10 @@ void LabelledPictures::open_folders(const std::string& path) {
     throw DataError(path + ": expected train/ and val/ (or test/), got only " +
                     classes_[0] + "/");
   }
+  if (parts && classes_.empty())
+    throw DataError(path +
+                    "/train: expected a folder of PNG or JPEG files for "
+                    "each class, got none");
   for (size_t label = 0; label < classes_.size(); ++label) {
     const std::string folder = (parts ? "train/" : "") + classes_[label];
     const std::vector<std::string> files = list_class(folder);
@@ -118,7 +122,7 @@ void LabelledPictures::open_folders(const std::string& path) {
         throw DataError(path + "/" + tests + "/" + name +
                         ": expected one of the " +
                         std::to_string(classes_.size()) +
-                        " classes in train/, got " + "'" + name + "'");
+                        " classes in train/, got '" + name + "'");
       for (const std::string& file : list_class(tests + "/" + name))
         add_file(file, at - classes_.begin(), test_);
     }
@@ -155,19 +159,25 @@ void LabelledPictures::add_file(std::string_view file, int64_t label,
   add(label, to);
 }
 
-void LabelledPictures::choose_valid(int64_t valid) {
+LabelledPart LabelledPictures::some(const LabelledPart& part,
+                                    int64_t count) const {
   // By class, so that even steps meet all of them, whatever the order of the
   // pictures: every sixth of the built-in ones has the same class.
-  LabelledPart sorted = train_;
+  LabelledPart sorted = part, out;
   std::stable_sort(sorted.begin(), sorted.end(), [&](int64_t a, int64_t b) {
     return labels_[static_cast<size_t>(a)] < labels_[static_cast<size_t>(b)];
   });
-  const int64_t all = static_cast<int64_t>(train_.size()),
-                count = valid_count(valid, all);
+  const int64_t all = static_cast<int64_t>(part.size());
+  count = std::min(count, all);
   for (int64_t i = 0; i < count; ++i)
-    valid_.push_back(
-        sorted[static_cast<size_t>((2 * i + 1) * all / (2 * count))]);
-  std::sort(valid_.begin(), valid_.end());
+    out.push_back(sorted[static_cast<size_t>((2 * i + 1) * all / (2 * count))]);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+void LabelledPictures::choose_valid(int64_t valid) {
+  valid_ =
+      some(train_, valid_count(valid, static_cast<int64_t>(train_.size())));
   LabelledPart rest;
   std::set_difference(train_.begin(), train_.end(), valid_.begin(),
                       valid_.end(), std::back_inserter(rest));
@@ -228,9 +238,14 @@ std::string LabelledPictures::fingerprint() const {
   };
   for (const std::string& name : classes_) add(name);
   add(labels_), add(test_), add(ends_), add(files_), add(records_);
-  if (source_ == PictureSource::kBuiltIn)
-    for (size_t i = 0; i < kShapes.size(); ++i)
-      add(read(static_cast<int64_t>(i)).rgb);
+  if (source_ == PictureSource::kBuiltIn) {
+    constexpr int64_t kSide = 16;  // whatever size they are drawn at
+    std::vector<uint8_t> shape(3 * kSide * kSide);
+    for (size_t i = 0; i < kShapes.size(); ++i) {
+      draw_shape(i, kSide, kSide, shape.data());
+      add(shape);
+    }
+  }
   return std::to_string(count()) + "-" + std::to_string(hash);
 }
 

@@ -61,6 +61,8 @@ class LabelledPictures {
   const LabelledPart& train() const { return train_; }
   const LabelledPart& valid() const { return valid_; }
   const LabelledPart& test() const { return test_; }
+  /// `count` of a part, at most all of it, evenly from all its classes.
+  LabelledPart some(const LabelledPart& part, int64_t count) const;
   /// By name: train, valid or test. Throws DataError.
   const LabelledPart& split(const std::string& name) const;
   /// Tells data sets apart, wherever they lie: how many pictures and a hash of

@@ -15,6 +15,7 @@
 
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
+#include "aft/models/config.h"
 #include "aft/nn/block.h"
 #include "aft/train/checkpoint.h"
 
@@ -59,8 +60,8 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory)
   const auto within = [](const char* name, double x, double low, double high) {
     if (!(x >= low && x < high))
       throw TrainError(std::string("train.") + name + " must be in [" +
-                       std::to_string(low) + ", " + std::to_string(high) +
-                       "), got " + std::to_string(x));
+                       models::shown(low) + ", " + models::shown(high) +
+                       "), got " + models::shown(x));
   };
   within("ema", config.ema, 0, 1), within("rate", config.rate, 0, 1e30);
   within("beta1", config.beta1, 0, 1), within("beta2", config.beta2, 0, 1);

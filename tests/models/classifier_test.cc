@@ -255,11 +255,14 @@ TEST(Classifier, BadInput) {
   has(made([](auto& c) { c.layers = 0; }), "model.layers must be 1 or more");
   has(made([](auto& c) { c.pool = "max"; }), "token or mean, got 'max'");
   has(made([](auto& c) { c.pool = "token"; }), "model.pool must be mean");
-  has(made([](auto& c) { c.window = 4; }), "kernel sizes must be odd");
-  has(made([](auto& c) { c.heads = 5; }), "heads must divide dim = 16");
-  has(made([](auto& c) { c.mixer = "aft-cone"; }), "mixer must be one of");
+  has(made([](auto& c) { c.window = 4; }), "model.window must be odd");
+  has(made([](auto& c) { c.heads = 5; }),
+      "model.heads must divide model.width = 16");
+  has(made([](auto& c) { c.mixer = "aft-cone"; }),
+      "model.mixer must be one of");
   has(made([](auto& c) { c.gate = "cosh"; }), "cosh");
-  has(made([](auto& c) { c.drop_path = 1; }), "drop_path must be in [0, 1)");
+  has(made([](auto& c) { c.drop_path = 1; }),
+      "model.drop_path must be in [0, 1)");
   Classifier model(small("aft-conv"));
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1, 3, 15, 16},
                                             {1, 1, 16, 16},
