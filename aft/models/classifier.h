@@ -69,8 +69,7 @@ class ClassifierImpl : public torch::nn::Cloneable<ClassifierImpl> {
   /// In training, seed chooses what is dropped. Without gradients and in
   /// evaluation mode, each thread takes images of its own.
   torch::Tensor forward(const torch::Tensor& images, uint64_t seed = 0);
-  /// Computes once what inference would compute at each call. Later changes of
-  /// the weights are not seen by forward without gradients.
+  /// Computes once what inference would compute at each call (Mixer::fold).
   void fold();
   /// Backward computes the activations of blocks again instead of keeping them.
   void recompute(bool on) { recompute_ = on; }
