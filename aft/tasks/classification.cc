@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "aft/tasks/augment.h"
+#include "aft/tasks/picture_files.h"
 #include "aft/train/checkpoint.h"
 
 namespace aft::tasks {
@@ -183,14 +184,8 @@ ClassificationTask::ClassificationTask(const ClassificationConfig& config,
       order_(
           std::max<int64_t>(static_cast<int64_t>(pictures_->train().size()), 1),
           static_cast<uint64_t>(config.train.seed), config.data.repeats) {
-  const size_t train = pictures_->train().size(),
-               valid = pictures_->valid().size();
-  if (train < 1 || valid < 1)
-    throw DataError(
-        (config.data.path.empty() ? "data" : config.data.path) +
-        ": training needs a picture or more to train on and one for "
-        "validation (data.valid_images, a tenth at the most), got " +
-        std::to_string(train) + " and " + std::to_string(valid));
+  check_parts(config.data.path, static_cast<int64_t>(pictures_->train().size()),
+              static_cast<int64_t>(pictures_->valid().size()));
   torch::manual_seed(static_cast<uint64_t>(config.train.seed));
   model_ = models::Classifier(config.model);
   model_->recompute(config.train.recompute);

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "aft/nn/block.h"
+#include "aft/tasks/picture_files.h"
 
 namespace aft::tasks {
 namespace {
@@ -106,14 +107,8 @@ ImageTask::ImageTask(const ImageConfig& config, Pictures pictures)
       pictures_(std::move(pictures)),
       order_(pictures_.train().count,
              static_cast<uint64_t>(config.train.seed)) {
-  const int64_t train = pictures_.train().count,
-                valid = pictures_.valid().count;
-  if (train < 1 || valid < 1)
-    throw DataError(
-        (config.data.path.empty() ? "data" : config.data.path) +
-        ": training needs a picture or more to train on and one for "
-        "validation (data.valid_images, a tenth at the most), got " +
-        std::to_string(train) + " and " + std::to_string(valid));
+  check_parts(config.data.path, pictures_.train().count,
+              pictures_.valid().count);
   torch::manual_seed(static_cast<uint64_t>(config.train.seed));
   model_ = models::SequenceModel(config.model);
   model_->recompute(config.train.recompute);

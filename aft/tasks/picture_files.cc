@@ -142,6 +142,14 @@ int64_t valid_count(int64_t valid, int64_t train) {
   return std::min(valid, train / 10);
 }
 
+void check_parts(const std::string& path, int64_t train, int64_t valid) {
+  if (train >= 1 && valid >= 1) return;
+  throw DataError((path.empty() ? "data" : path) +
+                  ": training needs a picture or more to train on and one for "
+                  "validation (data.valid_images, a tenth at the most), got " +
+                  std::to_string(train) + " and " + std::to_string(valid));
+}
+
 int split_number(const std::string& name) {
   if (name == "train") return 0;
   if (name == "valid") return 1;

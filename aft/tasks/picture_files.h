@@ -59,6 +59,10 @@ void check_valid(int64_t valid);
 /// How many of `train` pictures are for validation if `valid` are wanted.
 int64_t valid_count(int64_t valid, int64_t train);
 
+/// Throws DataError unless there is a picture or more of both, which training
+/// needs; path "": built in.
+void check_parts(const std::string& path, int64_t train, int64_t valid);
+
 /// 0, 1, 2 for train, valid, test. Throws DataError.
 int split_number(const std::string& name);
 
