@@ -206,14 +206,6 @@ std::vector<Row> measure(const Contest& contest, const Repeat& repeat,
   return rows;
 }
 
-std::string verdict(double x, bool known, double target, bool at_most) {
-  if (!known) return "-";
-  if (target == 0) return number(x);
-  const bool met = at_most ? x <= target : x >= target;
-  return number(x) + (at_most ? " <= " : " >= ") + number(target) +
-         (met ? " met" : " MISSED");
-}
-
 void run(const Options& o) {
   Repeat repeat;
   repeat.fixed = o.repeat > 0 ? o.repeat : o.quick ? 2 : 5;
@@ -249,10 +241,10 @@ void run(const Options& o) {
   for (const Row& r : rows) {
     cells.push_back(
         {r.name, r.size, number(r.step_ms), number(r.gemm_ms),
-         verdict(r.step_ms / r.gemm_ms, true, r.target.over_gemm, true),
-         verdict(r.speedup, r.speedup > 0, r.target.speedup, false),
+         verdict(r.step_ms / r.gemm_ms, r.target.over_gemm, true),
+         r.speedup > 0 ? verdict(r.speedup, r.target.speedup, false) : "-",
          r.peak_gb > 0 ? number(r.peak_gb) : "-",
-         verdict(r.share, r.share > 0, r.target.share, true)});
+         r.share > 0 ? verdict(r.share, r.target.share, true) : "-"});
   }
   std::cout << table({"preset", "size", "step_ms", "gemm_ms", "step/gemm",
                       "speedup", "peak_gb", "memory"},

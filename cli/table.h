@@ -15,6 +15,9 @@ std::string table(const std::vector<std::string>& header,
 /// Three or more significant digits, no exponent: 0.0123, 1.23, 123, 1234.
 std::string number(double x);
 
+/// x beside what it should be: "1.23 >= 1.00 met"; target 0: x alone.
+std::string verdict(double x, double target, bool at_most);
+
 /// What is being done: one line that is overwritten on a terminal, a line each
 /// elsewhere.
 class Progress {

@@ -10,6 +10,7 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -120,6 +121,35 @@ HWY_INLINE V GateGradient(D tag, V dy, V q, V r, V& dq) {
 template <class D>
 HWY_INLINE hn::Vec<D> Ratio(D d, hn::Vec<D> num, hn::Vec<D> den) {
   return hn::IfThenZeroElse(hn::Eq(den, hn::Zero(d)), hn::Div(num, den));
+}
+
+/// Phi(x) and x phi(x) = x exp(-x^2 / 2) / sqrt(2 pi). In float erf is
+/// Abramowitz and Stegun's 7.1.26, absolute error 1.5e-7.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Phi(D d, V x, V& x_density) {
+  using T = TOf<D>;
+  const auto e =
+      ExpV(d, hn::Mul(hn::Mul(x, x), hn::Set(d, static_cast<T>(-0.5))));
+  x_density = hn::Mul(hn::Mul(x, e), hn::Set(d, T(0.3989422804014327)));
+  if constexpr (sizeof(T) == 8) {
+    HWY_ALIGN T values[HWY_MAX_BYTES / sizeof(T)];
+    hn::Store(x, d, values);
+    for (size_t i = 0; i < hn::Lanes(d); ++i)
+      values[i] = 0.5 * std::erfc(-values[i] * 0.7071067811865476);
+    return hn::Load(d, values);
+  } else {
+    const auto one = hn::Set(d, T(1));
+    const auto z = hn::Mul(hn::Abs(x), hn::Set(d, T(0.7071067811865476)));
+    const auto t = hn::Div(one, hn::MulAdd(z, hn::Set(d, T(0.3275911)), one));
+    auto poly =
+        hn::MulAdd(t, hn::Set(d, T(1.061405429)), hn::Set(d, T(-1.453152027)));
+    poly = hn::MulAdd(poly, t, hn::Set(d, T(1.421413741)));
+    poly = hn::MulAdd(poly, t, hn::Set(d, T(-0.284496736)));
+    poly = hn::MulAdd(poly, t, hn::Set(d, T(0.254829592)));
+    // Half of erfc(|x| / sqrt 2): the smaller of the two tails.
+    const auto tail = hn::Mul(hn::Mul(hn::Mul(poly, t), e), hn::Set(d, T(0.5)));
+    return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail));
+  }
 }
 
 }  // namespace HWY_NAMESPACE

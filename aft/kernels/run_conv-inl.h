@@ -79,15 +79,15 @@ class Conv {
   /// where `of_heads`. Transposed: for window.transposed(), whose tap i is the
   /// window's tap taps - 1 - i.
   void tile_weights(int64_t c0, bool of_heads, bool transposed, T* out) const {
-    const int64_t n = of_heads ? H : D, each = of_heads ? 1 : per_head,
-                  taps = window.taps();
+    const int64_t n = std::min<int64_t>(kPanel, (of_heads ? H : D) - c0),
+                  each = of_heads ? 1 : per_head, taps = window.taps();
+    const T* heads[kPanel];
+    for (int64_t i = 0; i < n; ++i)
+      heads[i] = weights.get() + (c0 + i) / each * kernel_taps;
     for_taps([&](int64_t tap, int64_t from) {
       T* row = out + (transposed ? taps - 1 - tap : tap) * kPanel;
-      for (int64_t i = 0; i < kPanel; ++i) {
-        row[i] = c0 + i < n
-                     ? weights.get()[(c0 + i) / each * kernel_taps + from]
-                     : T(0);
-      }
+      for (int64_t i = 0; i < n; ++i) row[i] = heads[i][from];
+      for (int64_t i = n; i < kPanel; ++i) row[i] = T(0);
     });
   }
   template <class U>

@@ -105,7 +105,7 @@ void ClassifierImpl::reset() {
 }
 
 void ClassifierImpl::fold() {
-  for (const nn::Block& b : blocks) b->mixer->fold();
+  for (nn::Block& b : blocks) b->fold();
 }
 
 torch::Tensor interpolate_positions(const torch::Tensor& positions,

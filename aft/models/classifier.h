@@ -69,7 +69,7 @@ class ClassifierImpl : public torch::nn::Cloneable<ClassifierImpl> {
   /// In training, seed chooses what is dropped. Without gradients and in
   /// evaluation mode, each thread takes images of its own.
   torch::Tensor forward(const torch::Tensor& images, uint64_t seed = 0);
-  /// Computes once what inference would compute at each call (Mixer::fold).
+  /// For inference only from then on, faster: Mixer::fold.
   void fold();
   /// Backward computes the activations of blocks again instead of keeping them.
   void recompute(bool on) { recompute_ = on; }

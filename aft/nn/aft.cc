@@ -77,7 +77,7 @@ void check_lengths(const char* name, const Options& o) {
 
 void AFTLayer::make_projections(const Layer& layer) {
   layer_ = layer;
-  all_weight_ = all_bias_ = torch::Tensor();
+  query_ = key_ = value_ = out_ = Folded();
   TORCH_CHECK(layer.dim >= 1, layer.name, ": dim must be 1 or more, got ",
               layer.dim);
   ops::check_gate(layer.name, layer.gate);
@@ -101,34 +101,23 @@ void AFTLayer::check_input(const torch::Tensor& x, int64_t max_len) const {
 }
 
 void AFTLayer::fold() {
-  at::NoGradGuard no_grad;
-  std::vector<torch::nn::Linear> parts{key, value};
-  if (query) parts.insert(parts.begin(), query);
-  std::vector<torch::Tensor> weights, biases;
-  for (const auto& part : parts)
-    weights.push_back(part->weight), biases.push_back(part->bias);
-  all_weight_ = at::cat(weights), all_bias_ = at::cat(biases);
-  // The layers' own parameters become rows of these: nothing is held twice.
-  int64_t row = 0;
-  for (const auto& part : parts) {
-    const int64_t rows = part->weight.size(0);
-    part->weight.set_data(all_weight_.narrow(0, row, rows));
-    part->bias.set_data(all_bias_.narrow(0, row, rows));
-    row += rows;
-  }
+  if (query) query_.fold(query);
+  key_.fold(key), value_.fold(value);
+  if (out) out_.fold(out);
 }
 
 std::array<torch::Tensor, 3> AFTLayer::project(const torch::Tensor& x) {
-  if (!all_weight_.defined() || at::GradMode::is_enabled())
+  if (!key_.defined())
     return {query ? query(x) : torch::Tensor(), key(x), value(x)};
-  const torch::Tensor all = at::linear(x, all_weight_, all_bias_);
-  const int64_t D = layer_.dim, H = layer_.heads, first = query ? D : 0;
-  return {query ? all.narrow(2, 0, D) : torch::Tensor(),
-          all.narrow(2, first, H), all.narrow(2, first + H, D)};
+  std::vector<const ops::PackedLinear*> layers{&key_.packed(),
+                                               &value_.packed()};
+  if (query) layers.push_back(&query_.packed());
+  const auto all = ops::PackedLinear::together(x, layers);
+  return {query ? all[2] : torch::Tensor(), all[0], all[1]};
 }
 
 torch::Tensor AFTLayer::finish(const torch::Tensor& y) {
-  return out ? ops::affine(y, out->weight, out->bias) : y;
+  return out ? out_(out, y) : y;
 }
 
 ops::Stream AFTLayer::start_stream(int64_t B, int64_t window) const {
@@ -359,9 +348,8 @@ torch::Tensor AFTConvImpl::forward_grid(const torch::Tensor& x,
                                         const std::vector<int64_t>& grid,
                                         const torch::Tensor& mask) {
   check_input(x, -1);
-  const bool folded = bias_.defined() && !at::GradMode::is_enabled();
   const auto [q, k, v] = project(x);
-  return finish(ops::conv(q, k, v, folded ? bias_ : bias(), grid,
+  return finish(ops::conv(q, k, v, bias_.defined() ? bias_ : bias(), grid,
                           options.window_only(),
                           common(mask, options.causal(), options.gate())));
 }

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "aft/nn/folded.h"
 #include "aft/nn/mixer.h"
 #include "aft/ops/stream.h"
 
@@ -119,7 +120,7 @@ class AFTLayer : public Mixer {
   Layer layer_;
 
  private:
-  torch::Tensor all_weight_, all_bias_;  // of query, key and value, folded
+  Folded query_, key_, value_, out_;
 };
 
 class AFTSimpleImpl : public torch::nn::Cloneable<AFTSimpleImpl>,

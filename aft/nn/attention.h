@@ -9,6 +9,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
+#include "aft/nn/folded.h"
 #include "aft/nn/mixer.h"
 
 namespace aft::nn {
@@ -31,6 +32,7 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl>, public Mixer {
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
   torch::Tensor last_weight() const override { return out->weight; }
+  void fold() override;
 
   AttentionOptions options;
   torch::nn::Linear qkv{nullptr}, out{nullptr};
@@ -40,6 +42,8 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl>, public Mixer {
 
  private:
   torch::Tensor split(const torch::Tensor& x) const;
+
+  Folded qkv_, out_;
 };
 TORCH_MODULE(Attention);
 

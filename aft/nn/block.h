@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "aft/nn/folded.h"
 #include "aft/nn/mixer.h"
 
 namespace aft::nn {
@@ -33,6 +34,8 @@ class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
   /// grid: where the positions lie, for mixers that care (Mixer::forward_grid).
   torch::Tensor forward(const torch::Tensor& x, uint64_t seed = 0,
                         const std::vector<int64_t>& grid = {});
+  /// For inference only from then on: Mixer::fold, and the MLP alike.
+  void fold();
   /// One position x [B, dim] to the same.
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream);
 
@@ -43,9 +46,12 @@ class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
 
  private:
   torch::Tensor mlp(const torch::Tensor& x);
+  torch::Tensor infer(const torch::Tensor& x, const std::vector<int64_t>& grid);
   /// x + what the branch says, in training without what is dropped.
   torch::Tensor join(const torch::Tensor& x, const torch::Tensor& branch,
                      uint64_t seed);
+
+  Folded fc1_, fc2_;
 };
 TORCH_MODULE(Block);
 

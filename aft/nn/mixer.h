@@ -24,9 +24,9 @@ class Mixer : public virtual torch::nn::Module {
       const torch::Tensor& key_padding_mask = {}) {
     return forward(x, key_padding_mask);
   }
-  /// Computes once what inference would compute at each call: forward without
-  /// gradients uses it from then on, and need not see later changes of the
-  /// weights. The values of the weights stay, not where they lie.
+  /// For inference only from then on: weights are packed, what depends on
+  /// nothing else is computed once, and the memory of the weights themselves is
+  /// given back. Gradients are then an error.
   virtual void fold() {}
   /// An empty stream for B sequences. Throws c10::Error where the mixer is not
   /// causal.

@@ -47,11 +47,10 @@ struct AugmentConfig {
   bool flip = true;                           ///< half of the pictures
   int64_t rand_ops = 2;                       ///< operations of RandAugment
   double rand_magnitude = 9, rand_std = 0.5;  ///< 0 .. 10
-  double erase = 0.25;                        ///< for random_erase
 };
 
 /// random_crop (or, without, io::cover), resized to height x width, flip and
-/// rand_augment. What config says of erasing is for later: see random_erase.
+/// rand_augment. Erasing is for later: see random_erase.
 io::Image augment(const io::Image& image, int64_t height, int64_t width,
                   const AugmentConfig& config, Random& random);
 

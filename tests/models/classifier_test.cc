@@ -101,6 +101,9 @@ TEST(Classifier, InferenceEqualsTraining) {
     const torch::Tensor alone = model->forward(x.narrow(0, 3, 1));
     EXPECT_LE((alone[0] - expected[3]).abs().max().item<double>(), 1e-5 * size)
         << mixer;
+    // What is folded has no gradients, and says so.
+    torch::AutoGradMode on(true);
+    EXPECT_THROW(model->forward(x), c10::Error) << mixer;
   }
 }
 

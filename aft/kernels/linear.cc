@@ -1,0 +1,172 @@
+// y = f(x w^T + b): tiles of a few rows by kPanel outputs that stay in
+// registers while they run along all inputs.
+#include "aft/kernels/linear.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "aft/kernels/linear.cc"
+#include <hwy/foreach_target.h>
+// foreach_target.h comes first.
+#include <hwy/highway.h>
+
+#include <algorithm>
+
+#include "aft/kernels/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace aft {
+namespace kernels {
+namespace HWY_NAMESPACE {
+
+/// Vectors of a panel, and rows of a tile: 12 sums, beside those a vector of
+/// weights each and a number of x, in the 16 registers that most have.
+template <class T>
+inline constexpr int kVectors = kPanel /
+                                static_cast<int>(hn::MaxLanes(PanelTag<T>()));
+template <class T>
+inline constexpr int kRows = kVectors<T> >= 12 ? 1 : 12 / kVectors<T>;
+
+/// Numbers of x that a block of rows may have: they stay in the second-level
+/// cache while all panels pass by.
+constexpr int64_t kBlock = 1 << 15;
+
+template <class T>
+struct Output {
+  const T* bias;  // of the panel; null: none
+  Then then;
+  T* y;
+  int64_t stride;
+  int lanes;  // outputs of the panel that exist
+};
+
+template <class D>
+HWY_INLINE hn::Vec<D> Finished(D d, hn::Vec<D> x, const TOf<D>* bias, Then then,
+                               const TOf<D>* y) {
+  if (bias) x = hn::Add(x, hn::LoadU(d, bias));
+  if (then == Then::kGelu) {
+    auto density = x;
+    return hn::Mul(x, Phi(d, x, density));
+  }
+  return then == Then::kAdd ? hn::Add(x, hn::LoadU(d, y)) : x;
+}
+
+template <int kCount, class T>
+HWY_INLINE void Tile(int64_t inputs, const T* HWY_RESTRICT x, int64_t stride,
+                     const T* HWY_RESTRICT w, const Output<T>& out) {
+  const PanelTag<T> d;
+  constexpr int kV = kVectors<T>;
+  const int64_t N = static_cast<int64_t>(hn::Lanes(d));
+  hn::Vec<PanelTag<T>> sum[kCount][kV];
+  for (int r = 0; r < kCount; ++r)
+    for (int v = 0; v < kV; ++v) sum[r][v] = hn::Zero(d);
+  const T* row[kCount];
+  for (int r = 0; r < kCount; ++r) row[r] = x + r * stride;
+  for (int64_t k = 0; k < inputs; ++k, w += kPanel) {
+    hn::Vec<PanelTag<T>> weight[kV];
+    for (int v = 0; v < kV; ++v) weight[v] = hn::Load(d, w + v * N);
+    for (int r = 0; r < kCount; ++r) {
+      const auto one = hn::Set(d, row[r][k]);
+      for (int v = 0; v < kV; ++v)
+        sum[r][v] = hn::MulAdd(one, weight[v], sum[r][v]);
+    }
+  }
+  for (int r = 0; r < kCount; ++r) {
+    T* y = out.y + r * out.stride;
+    if (out.lanes == kPanel) {
+      for (int v = 0; v < kV; ++v) {
+        hn::StoreU(Finished(d, sum[r][v], out.bias ? out.bias + v * N : nullptr,
+                            out.then, y + v * N),
+                   d, y + v * N);
+      }
+      continue;
+    }
+    // A panel that is not full, by way of one that is.
+    HWY_ALIGN T all[kPanel] = {}, bias[kPanel] = {};
+    for (int i = 0; i < out.lanes; ++i) {
+      if (out.then == Then::kAdd) all[i] = y[i];
+      if (out.bias) bias[i] = out.bias[i];
+    }
+    for (int v = 0; v < kV; ++v)
+      hn::Store(Finished(d, sum[r][v], bias + v * N, out.then, all + v * N), d,
+                all + v * N);
+    std::copy_n(all, out.lanes, y);
+  }
+}
+
+/// The rows that are left over, fewer than a tile has.
+template <int kCount, class T>
+HWY_INLINE void Rest(int64_t rows, int64_t inputs, const T* x, int64_t stride,
+                     const T* w, const Output<T>& out) {
+  if constexpr (kCount > 0) {
+    if (rows == kCount)
+      Tile<kCount>(inputs, x, stride, w, out);
+    else
+      Rest<kCount - 1>(rows, inputs, x, stride, w, out);
+  }
+}
+
+template <class T>
+void Run(int64_t rows, int64_t outputs, int64_t inputs, const T* x,
+         int64_t x_stride, const T* packed, const T* bias, Then then, T* y,
+         int64_t y_stride) {
+  constexpr int kR = kRows<T>;
+  const int64_t block =
+      std::max<int64_t>(kR, kBlock / std::max<int64_t>(inputs, 1) / kR * kR);
+  for (int64_t begin = 0; begin < rows; begin += block) {
+    const int64_t end = std::min(rows, begin + block);
+    for (int64_t p = 0; p < packed_panels(outputs); ++p) {
+      const T* w = packed + p * inputs * kPanel;
+      const int lanes =
+          static_cast<int>(std::min<int64_t>(kPanel, outputs - p * kPanel));
+      for (int64_t r = begin; r < end; r += kR) {
+        const Output<T> out{bias ? bias + p * kPanel : nullptr, then,
+                            y + r * y_stride + p * kPanel, y_stride, lanes};
+        if (r + kR <= end)
+          Tile<kR>(inputs, x + r * x_stride, x_stride, w, out);
+        else
+          Rest<kR - 1>(end - r, inputs, x + r * x_stride, x_stride, w, out);
+      }
+    }
+  }
+}
+
+template <class T>
+void Pack(int64_t outputs, int64_t inputs, const T* w, T* packed) {
+  for (int64_t p = 0; p < packed_panels(outputs); ++p) {
+    for (int64_t k = 0; k < inputs; ++k) {
+      for (int64_t i = p * kPanel; i < (p + 1) * kPanel; ++i)
+        *packed++ = i < outputs ? w[i * inputs + k] : T(0);
+    }
+  }
+}
+
+const LinearKernels<float>& LinearTable_f32() {
+  static constexpr LinearKernels<float> kTable = {Pack<float>, Run<float>};
+  return kTable;
+}
+const LinearKernels<double>& LinearTable_f64() {
+  static constexpr LinearKernels<double> kTable = {Pack<double>, Run<double>};
+  return kTable;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace kernels
+}  // namespace aft
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace aft::kernels {
+
+HWY_EXPORT(LinearTable_f32);
+HWY_EXPORT(LinearTable_f64);
+
+template <>
+const LinearKernels<float>& linear_kernels() noexcept {
+  return HWY_DYNAMIC_DISPATCH(LinearTable_f32)();
+}
+template <>
+const LinearKernels<double>& linear_kernels() noexcept {
+  return HWY_DYNAMIC_DISPATCH(LinearTable_f64)();
+}
+
+}  // namespace aft::kernels
+#endif

@@ -1,0 +1,42 @@
+// Linear layers at inference, with weights that are packed once
+// (kernels/linear.h). Not recorded by autograd.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "aft/kernels/linear.h"
+
+namespace aft::ops {
+
+class PackedLinear {
+ public:
+  PackedLinear() = default;
+  /// weight [outputs, inputs], bias [outputs] or undefined; float or double on
+  /// the CPU, otherwise it stays undefined. Copies both.
+  PackedLinear(const at::Tensor& weight, const at::Tensor& bias);
+
+  bool defined() const { return packed_.defined(); }
+  /// f(x w^T + b): x [..., inputs] to [..., outputs]. Throws c10::Error for
+  /// another type or size.
+  at::Tensor operator()(const at::Tensor& x,
+                        kernels::Then then = kernels::Then::kStore) const;
+  /// into += x w^T + b: into [..., outputs], contiguous.
+  void add(const at::Tensor& x, at::Tensor& into) const;
+  /// x w^T + b of several layers with the same inputs, in one pass over x.
+  static std::vector<at::Tensor> together(
+      const at::Tensor& x, const std::vector<const PackedLinear*>& layers);
+
+ private:
+  /// Of what comes of x. Throws c10::Error where x does not fit.
+  std::vector<int64_t> shape(const at::Tensor& x) const;
+  static void run(const at::Tensor& x,
+                  const std::vector<const PackedLinear*>& layers,
+                  kernels::Then then, const std::vector<at::Tensor>& outputs);
+
+  int64_t outputs_ = 0, inputs_ = 0;
+  at::Tensor packed_, bias_;
+};
+
+}  // namespace aft::ops
