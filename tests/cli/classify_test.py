@@ -6,32 +6,19 @@ should be. Argument: the program."""
 import json
 import math
 import os
-import random
 import shutil
 import signal
-import struct
-import subprocess
-import sys
 import tempfile
-import time
-import unittest
-import zlib
 from pathlib import Path
 
-AFT = str(Path(sys.argv[1]).resolve())
+from pictures import RANDOM, folder, jpeg, noise, png
+from program import ProgramTest, aft, lines_of, main, metrics, sets
+from tensors import load_tensors, save_tensors
+
 os.environ["OMP_NUM_THREADS"] = "1"
 PRESET = "classify-aft-conv-4x96"
-TIMEOUT = 120  # for what takes a second or two
 SIDE, PATCH = 16, 4
 SHAPES = ["disc", "square", "triangle", "ring", "cross", "stripes"]
-
-
-def sets(**keys):
-    """model__width=16 is --set model.width=16."""
-    words = (f"{key.replace('__', '.')}={value}" for key, value in keys.items())
-    return [word for each in words for word in ("--set", each)]
-
-
 SMALL = sets(
     model__layers=1, model__width=16, model__heads=4, model__window=3,
     model__patch=PATCH, data__height=SIDE, data__width=SIDE,
@@ -49,82 +36,9 @@ WILD = sets(
 # What the names are sorted by is their bytes.
 COLOURS = {"Red fox": (220, 30, 30), "blue": (30, 30, 220), "10 green": (30, 220, 30)}
 NAMES = ["10 green", "Red fox", "blue"]
-RANDOM = random.Random(1)
-
-
-def run_aft(*arguments, **options):
-    # Not as text: that would turn the carriage returns of a progress line into
-    # new lines, and they are looked for below.
-    done = subprocess.run(
-        [AFT, *map(str, arguments)], capture_output=True, timeout=TIMEOUT, **options
-    )
-    done.stdout = done.stdout.decode("utf-8", "replace")
-    done.stderr = done.stderr.decode("utf-8", "replace")
-    return done
 
 
 # ---- Files -------------------------------------------------------------------
-
-
-def png(rows, depth=8, kind=2, extra=()):
-    """Rows are bytes as PNG has them; kind: 0 grey, 2 RGB, 3 palette, 4 grey and
-    alpha, 6 RGB and alpha; extra: chunks before the pixels."""
-
-    def chunk(name, data):
-        body = name + data
-        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
-
-    channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[kind]
-    size = struct.pack(">II", 8 * len(rows[0]) // depth // channels, len(rows))
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", size + bytes([depth, kind, 0, 0, 0]))
-        + b"".join(chunk(*each) for each in extra)
-        + chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows)))
-        + chunk(b"IEND", b"")
-    )
-
-
-def jpeg(colour):
-    """8 x 8 pixels of one colour, exactly: 1 channel is grey, 3 are R, G, B, 4 are
-    CMYK with Adobe's marker; quantised by 1, of each block only the mean."""
-
-    def part(marker, data):
-        return bytes([0xFF, marker]) + struct.pack(">H", len(data) + 2) + data
-
-    def table(kind, length, symbols):
-        counts = [len(symbols) if i + 1 == length else 0 for i in range(16)]
-        return part(0xC4, bytes([kind, *counts, *symbols]))
-
-    bits = ""
-    for value in colour:
-        mean = 8 * (value - 128)
-        size = abs(mean).bit_length()
-        bits += f"{size:04b}"
-        if size:
-            bits += f"{mean if mean > 0 else mean + (1 << size) - 1:0{size}b}"
-        bits += "0"  # the end of the block
-    bits += "1" * (-len(bits) % 8)
-    data = int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\0")
-    names = {1: b"\1", 3: b"RGB", 4: b"CMYK"}[len(colour)]
-    channels = b"".join(bytes([c, 0x11, 0]) for c in names)
-    scan = b"".join(bytes([c, 0]) for c in names)
-    adobe = part(0xEE, b"Adobe" + bytes([0, 100, 0, 0, 0, 0, 0]))
-    return (
-        b"\xff\xd8"
-        + (adobe if len(colour) == 4 else b"")
-        + part(0xDB, b"\0" + b"\1" * 64)
-        + part(0xC0, bytes([8, 0, 8, 0, 8, len(names)]) + channels)
-        + table(0x00, 4, range(12))
-        + table(0x10, 1, [0])
-        + part(0xDA, bytes([len(names)]) + scan + b"\0\x3f\0")
-        + data
-        + b"\xff\xd9"
-    )
-
-
-def noise(height=SIDE, width=SIDE):
-    return [RANDOM.randbytes(3 * width) for _ in range(height)]
 
 
 def flat(colour, height=SIDE, width=SIDE):
@@ -141,34 +55,7 @@ def painted(colour, height=20, width=24):
 
 
 def class_folder(path, colour, count):
-    path.mkdir(parents=True)
-    for i in range(count):
-        (path / f"{i:03}.png").write_bytes(png(painted(colour)))
-    return path
-
-
-def load(path):
-    """The tensors of 32-bit floats, as lists, and their shapes."""
-    raw = Path(path).read_bytes()
-    (length,) = struct.unpack_from("<Q", raw)
-    header, out = json.loads(raw[8 : 8 + length]), {}
-    header.pop("__metadata__", None)
-    for name, entry in header.items():
-        first, last = entry["data_offsets"]
-        body = raw[8 + length + first : 8 + length + last]
-        out[name] = (entry["shape"], list(struct.unpack(f"<{len(body) // 4}f", body)))
-    return out
-
-
-def save(path, tensors):
-    header, data = {}, b""
-    for name, (shape, numbers) in tensors.items():
-        body = struct.pack(f"<{len(numbers)}f", *numbers)
-        header[name] = {"dtype": "F32", "shape": shape,
-                        "data_offsets": [len(data), len(data) + len(body)]}  # fmt: skip
-        data += body
-    text = json.dumps(header).encode()
-    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return folder(path, [painted(colour) for _ in range(count)])
 
 
 def copy(model, to, name="", content=b""):
@@ -185,62 +72,33 @@ def stubborn(model, to):
     """The model, but of every picture it says the same: the first class, then
     the second, and so on. The probabilities."""
     copy(model, to)
-    tensors = load(model / "model.safetensors")
+    tensors, _ = load_tensors(model / "model.safetensors")
     (count, width), _ = tensors["head.weight"]
     tensors["head.weight"] = ([count, width], [0.0] * (count * width))
     logits = [float(count - i) for i in range(count)]
     tensors["head.bias"] = ([count], logits)
-    save(to / "model.safetensors", tensors)
+    save_tensors(to / "model.safetensors", tensors)
     total = sum(map(math.exp, logits))
     return [math.exp(x) / total for x in logits]
 
 
-def metrics(run):
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
-class TestClasses(unittest.TestCase):
+class TestClasses(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        holder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(holder.cleanup)
-        cls.shared = Path(holder.name)
+        cls.shared = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         # A model of colours, and one of the built-in shapes.
         cls.colours, cls.shapes = cls.shared / "colours", cls.shared / "shapes"
         cls.data = cls.shared / "data"
         for name, colour in COLOURS.items():
             class_folder(cls.data / name, colour, 20)
-        cls.trained = run_aft("train", PRESET, "--data", cls.data,
-                              "--out", cls.colours, *SMALL, *FAST)  # fmt: skip
-        shapes = run_aft("train", PRESET, "--out", cls.shapes, *SMALL)
+        cls.trained = aft("train", PRESET, "--data", cls.data,
+                          "--out", cls.colours, *SMALL, *FAST)  # fmt: skip
+        shapes = aft("train", PRESET, "--out", cls.shapes, *SMALL)
         for done in (cls.trained, shapes):
             if done.returncode != 0:
                 raise RuntimeError(done.stderr)
         cls.picture = cls.shared / "picture.png"
         cls.picture.write_bytes(png(painted(COLOURS["Red fox"])))
-
-    def setUp(self):
-        holder = tempfile.TemporaryDirectory()
-        self.addCleanup(holder.cleanup)
-        self.work = Path(holder.name)
-
-    def succeed(self, *arguments, **options):
-        done = run_aft(*arguments, **options)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        # Not a terminal: plain lines.
-        self.assertNotIn("\r", done.stderr)
-        self.assertNotIn("\033", done.stderr)
-        return done
-
-    def fails(self, code, words, *arguments, **options):
-        with self.subTest(" ".join(map(str, arguments[-2:]))):
-            done = run_aft(*arguments, **options)
-            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-            last = done.stderr.splitlines()[-1]
-            self.assertTrue(last.startswith("aft: "), done.stderr)
-            for word in words:
-                self.assertIn(str(word), last)
 
     def train(self, out, *arguments):
         return self.succeed("train", PRESET, "--out", out, *SMALL, *arguments)
@@ -290,40 +148,6 @@ class TestClasses(unittest.TestCase):
 
     # ---- Training ------------------------------------------------------------
 
-    def disturb(self, out, arguments, signals):
-        """A run that gets the signals, each time somewhere after a new
-        checkpoint, and goes on to its end. What it said each time."""
-
-        def saved():
-            checkpoint = out / "state/checkpoint.safetensors"
-            return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-
-        told = []
-        while True:
-            number = signals[len(told)] if len(told) < len(signals) else None
-            before, deadline = saved(), time.monotonic() + TIMEOUT
-            with subprocess.Popen(
-                [AFT, *map(str, arguments)],
-                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            ) as run:  # fmt: skip
-                try:
-                    while number and run.poll() is None:
-                        self.assertLess(time.monotonic(), deadline)
-                        if saved() != before:
-                            time.sleep(RANDOM.uniform(0, 0.05))
-                            run.send_signal(number)
-                            break
-                        time.sleep(0.005)
-                    told.append(run.communicate(timeout=TIMEOUT)[0])
-                finally:
-                    run.kill()
-            if "done" in told[-1] or len(told) > len(signals):
-                self.assertEqual(run.returncode, 0)
-                return told
-            killed = number == signal.SIGKILL
-            self.assertEqual(run.returncode, -number if killed else 0)
-            arguments = ["train", "--resume", out]
-
     def test_stopped_and_resumed_is_the_same_to_the_bit(self):
         whole, torn = self.work / "whole", self.work / "torn"
         # Nor does it matter how many threads draw the pictures.
@@ -333,14 +157,10 @@ class TestClasses(unittest.TestCase):
             ["train", PRESET, "--out", torn, *SMALL, *WILD, *sets(data__workers=1)],
             [signal.SIGKILL, signal.SIGINT],
         )
-        self.assertGreaterEqual(len(told), 2)
         if len(told) == 3:  # the interrupted one
             self.assertIn("saved at step", told[1])
             self.assertIn(f"aft train --resume {torn}", told[1])
-        for name in ("model.safetensors", "state/checkpoint.safetensors"):
-            self.assertEqual(
-                (whole / name).read_bytes(), (torn / name).read_bytes(), name
-            )
+        self.same_runs(whole, torn)
         ends = [
             {m["step"]: (m["validation"], m["top1"]) for m in metrics(run)
              if "validation" in m}
@@ -366,7 +186,7 @@ class TestClasses(unittest.TestCase):
         for m in checked:
             self.assertTrue(0 <= m["top1"] <= m["top5"] == 1, m)
         self.assertLess(checked[-1]["validation"], checked[0]["validation"])
-        (line,) = (s for s in self.trained.stderr.splitlines() if "step 40/40 " in s)
+        (line,) = lines_of(self.trained.stderr, "step 40/40 ")
         self.assertIn(f"loss {lines[-1]['loss']:.4f}", line)
         self.assertIn("top1 100.00 %", line)
         self.assertIn("images/s", line)
@@ -408,10 +228,10 @@ class TestClasses(unittest.TestCase):
         out = self.work / "run"
         done = self.train(out, "--init", self.shapes, "--data", self.data,
                           "--steps", 2)  # fmt: skip
-        said = done.stdout + done.stderr
-        (line,) = (s for s in said.splitlines() if "afresh" in s)
+        (line,) = lines_of(done.stdout + done.stderr, "afresh")
         self.assertEqual("2 tensors: head", line.split("afresh: ")[1])
-        self.assertEqual([3, 16], load(out / "model.safetensors")["head.weight"][0])
+        tensors, _ = load_tensors(out / "model.safetensors")
+        self.assertEqual([3, 16], tensors["head.weight"][0])
         # A rate of next to nothing: what was learned is still known.
         again = self.work / "again"
         self.train(again, "--init", self.colours, "--data", self.data, "--steps", 1,
@@ -529,7 +349,7 @@ class TestClasses(unittest.TestCase):
         grey = [RANDOM.randbytes(SIDE) for _ in range(SIDE)]
         bits = [RANDOM.randbytes(SIDE // 8) for _ in range(SIDE)]
         palette = RANDOM.randbytes(3 * 256)
-        colours, white = noise(), flat((255, 255, 255))
+        colours, white = noise(SIDE, SIDE), flat((255, 255, 255))
         c = [palette[3 * i : 3 * i + 3] for i in range(256)]
         clear = [b"\xff" * 3 if i < 128 else c[i] for i in range(256)]
 
@@ -654,8 +474,8 @@ class TestClasses(unittest.TestCase):
         """Nothing to choose from: refused, or all that is promised is there."""
         out = self.work / "run"
         class_folder(self.work / "data" / "all", (9, 9, 9), 20)
-        done = run_aft("train", PRESET, "--data", self.work / "data", "--out", out,
-                       *SMALL)  # fmt: skip
+        done = aft("train", PRESET, "--data", self.work / "data", "--out", out,
+                   *SMALL)  # fmt: skip
         if done.returncode == 0:
             self.assertTrue((out / "curve.svg").exists(), done.stdout)
         else:
@@ -664,7 +484,7 @@ class TestClasses(unittest.TestCase):
 
     def test_broken_pictures_are_named(self):
         """They are met only when they are needed; the run can go on without."""
-        data, good = self.work / "data", png(noise())
+        data, good = self.work / "data", png(noise(SIDE, SIDE))
         for name, colour in COLOURS.items():
             class_folder(data / name, colour, 10)
         words = ["--data", data, *sets(train__batch=16)]
@@ -725,11 +545,7 @@ class TestClasses(unittest.TestCase):
 
     def test_wrong_tasks(self):
         text = self.work / "text"
-        self.succeed(
-            "train", "text-aft-local-4x128", "--out", text, "--steps", 1,
-            *sets(model__layers=1, model__width=16, model__length=32,
-                  train__batch=2, data__valid_bytes=2000),
-        )  # fmt: skip
+        self.train_on_text(text)
         self.fails(1, [text, "classification", "language", "aft generate"],
                    "classify", text, self.picture)  # fmt: skip
         self.fails(1, [self.colours, "language", "classification", "aft classify"],
@@ -762,4 +578,4 @@ class TestClasses(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    main()

@@ -2,6 +2,7 @@
 writes. cli_test.py PROGRAM. No times are judged here; --quick shapes are small.
 """
 
+import importlib
 import json
 import os
 import re
@@ -10,23 +11,25 @@ import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree as xml
+from pathlib import Path
+
+from program import AFT, TIMEOUT, aft, lines_of, main
 
 KEYS = ["case", "pass", "threads", "aft_ms", "rival", "rival_ms", "ratio",
         "bound_ms", "bound_ratio", "peak_mb"]
-# Threads that wait go to sleep, so that tests beside this one get the cores.
-PATIENT = {"OMP_WAIT_POLICY": "passive"}
+# What `aft bench classify` measures unless told otherwise.
+CLASSIFIERS = ["imagenet-deit-tiny", "imagenet-aft-full-tiny",
+               "imagenet-aft-conv-tiny-k11-h32", "imagenet-aft-conv-tiny-k11-h192",
+               "imagenet-deit-small", "imagenet-aft-full-small",
+               "imagenet-aft-conv-small-k11-h16", "imagenet-aft-conv-small-k11-h384"]
+BENCH = Path(__file__).resolve().parents[2] / "bench"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Cli(unittest.TestCase):
-    program = None
-
     def aft(self, *arguments, code=0, env=None):
         """Runs `aft arguments...`, checks the exit code, gives (out, err)."""
-        done = subprocess.run([self.program, *arguments], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              env={**os.environ, **PATIENT, **(env or {})},
-                              timeout=600)
+        done = aft(*arguments, env={**os.environ, **(env or {})})
         self.assertEqual(code, done.returncode,
                          f"{arguments}: {done.stdout}\n{done.stderr}")
         return done.stdout, done.stderr
@@ -49,7 +52,8 @@ class Cli(unittest.TestCase):
     def test_help_shows_examples(self):
         for command in ([], ["demo"], ["train"], ["data"], ["eval"], ["generate"],
                         ["info"], ["presets"], ["curves"], ["bench"], ["bench", "ops"],
-                        ["bench", "train"], ["bench", "generate"]):
+                        ["bench", "train"], ["bench", "generate"],
+                        ["bench", "classify"]):
             with self.subTest(command=command):
                 out, err = self.aft(*command, "--help")
                 self.assertIn("Example", out)
@@ -82,6 +86,8 @@ class Cli(unittest.TestCase):
             (["bench", "ops", "--filter", "softmax"], "'softmax'"),
             (["bench", "ops", "--memory", "--filter", "softmax"], "softmax"),
             (["bench", "ops", "--scaling", "--filter", "softmax"], "softmax"),
+            (["bench", "classify", "imagenet-deit-tiny", "text-aft-local-4x128"],
+             "text-aft-local-4x128 is of task language"),
         ):
             with self.subTest(arguments=arguments):
                 self.assertIn(message, self.refused(*arguments))
@@ -97,7 +103,7 @@ class Cli(unittest.TestCase):
             self.skipTest("no /dev/full")
         with open("/dev/full", "w") as full:
             done = subprocess.run(
-                [self.program, "bench", "ops", "--quick", "--filter", "simple",
+                [AFT, "bench", "ops", "--quick", "--filter", "simple",
                  "--repeat", "1"], stdout=full, stderr=subprocess.PIPE,
                 text=True)
         self.assertEqual(1, done.returncode)
@@ -204,6 +210,72 @@ class Cli(unittest.TestCase):
                           "--repeat", "1", "--filter", "simple")
         self.assertEqual([512, 1024], [r["T"] for r in json.loads(out)])
 
+    # ---- bench classify -----------------------------------------------------
+
+    def test_classifiers_as_json_and_as_a_table(self):
+        words = ["bench", "classify", "--quick", "--threads", "1"]
+        rows = json.loads(self.aft(*words, "--json")[0])
+        self.assertEqual(CLASSIFIERS, [row["preset"] for row in rows])
+        rates = {row["preset"]: row["images_per_second"] for row in rows}
+        for row in rows:
+            self.assertEqual((2, 1), (row["batch"], row["threads"]))
+            for key in ("parameters", "images_per_second", "gflops", "peak_gb"):
+                self.assertGreater(row[key], 0, (key, row))
+            if "deit" in row["preset"]:
+                self.assertNotIn("speedup", row)
+                self.assertNotIn("memory_share", row)
+                continue
+            size = "tiny" if "tiny" in row["preset"] else "small"
+            ratio = row["images_per_second"] / rates[f"imagenet-deit-{size}"]
+            self.assertAlmostEqual(ratio, row["speedup"])
+            self.assertGreater(row["memory_share"], 0)
+        out, err = self.aft(*words)
+        self.assertIn("1 threads, batch 2", out)
+        self.assertEqual(len(CLASSIFIERS), len(lines_of(out, "imagenet-")))
+        for row in rows:
+            (line,) = lines_of(out, row["preset"] + " ")
+            _, parameters, rate, rest = line.split(maxsplit=3)
+            self.assertEqual(row["parameters"], int(parameters))
+            self.assertGreater(float(rate), 0)
+            if "deit" in row["preset"]:
+                self.assertRegex(rest, r"^- +\S+ +\S+ +-$")
+            else:
+                self.assertRegex(rest, r"^\S+ >= 1\S* (met|MISSED) ")
+        lines = [x for x in err.split("\n") if x]  # presets, and two widths
+        self.assertEqual(len(CLASSIFIERS) + 2, len(lines), err)
+
+    def test_classifiers_of_pytorch(self):
+        try:
+            importlib.import_module("torch")
+        except (ImportError, OSError) as error:
+            self.skipTest(f"{sys.executable} has no torch: {error}")
+
+        def measure(*arguments):
+            done = subprocess.run(
+                [sys.executable, BENCH / "pytorch_classify.py", "--quick",
+                 "--threads", "1", *arguments], text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT)
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assertIn("agree with the double loop", done.stderr)
+            return done.stdout
+
+        systems = ["deit-tiny", "aft-conv-tiny-h32"]
+        rows = json.loads(measure("--systems", ",".join(systems), "--streams", "2",
+                                  "--aft", AFT, "--json"))
+        self.assertEqual(systems, [r["system"] for r in rows if "system" in r])
+        self.assertEqual(CLASSIFIERS[:3], [r["preset"] for r in rows if "preset" in r])
+        for row in rows:
+            self.assertGreater(row["images_per_second"], 0, row)
+            self.assertGreater(row["peak_gb"], 0, row)
+        for row in rows[len(systems):]:
+            self.assertGreater(row["to_deit"], 0, row)
+            self.assertEqual("conv" in row["preset"], "to_aft_conv" in row)
+            self.assertEqual("aft" in row["preset"], "deit_target" in row)
+        out = measure("--systems", "deit-tiny", "--method", "bmm")
+        (line,) = lines_of(out, "deit-tiny ")
+        self.assertTrue(line.endswith(" bmm"), line)
+        self.assertGreater(float(line.split()[1]), 0)
+
     # ---- demo ---------------------------------------------------------------
 
     def test_demo_is_exact(self):
@@ -220,7 +292,4 @@ class Cli(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or not os.access(sys.argv[1], os.X_OK):
-        sys.exit(f"usage: {sys.argv[0]} PROGRAM [unittest options]")
-    Cli.program = sys.argv.pop(1)
-    unittest.main()
+    main()

@@ -5,74 +5,31 @@ again; files that are not what they should be. Argument: the program."""
 import json
 import math
 import random
-import struct
-import subprocess
-import sys
-import tempfile
-import unittest
-import zlib
-from pathlib import Path
 
 import torch
 from torch.nn import functional as F
 
-AFT = str(Path(sys.argv[1]).resolve())
+from pictures import png
+from program import ProgramTest, main, sets
+from tensors import load_tensors, save_tensors
+
 WIDTH, LAYERS, MLP, PATCH, SIDE, CLASSES, HEADS = 32, 2, 2, 4, 3, 7, 4
 PIXELS = SIDE * PATCH
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def aft(*arguments, **options):
-    return subprocess.run(
-        [AFT, *map(str, arguments)], capture_output=True, text=True, **options
-    )
-
-
-# ---- Files -------------------------------------------------------------------
-
-
 def save(path, tensors):
-    header, data = {}, b""
-    for name, x in tensors.items():
-        numbers = x.contiguous().flatten().tolist()
-        body = struct.pack(f"<{len(numbers)}f", *numbers)
-        header[name] = {
-            "dtype": "F32",
-            "shape": list(x.shape),
-            "data_offsets": [len(data), len(data) + len(body)],
-        }
-        data += body
-    text = json.dumps(header).encode()
-    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+    save_tensors(path, {k: (list(x.shape), x.flatten().tolist())
+                        for k, x in tensors.items()})  # fmt: skip
 
 
 def load(path):
     """The tensors and the metadata."""
-    raw = Path(path).read_bytes()
-    (length,) = struct.unpack_from("<Q", raw)
-    header = json.loads(raw[8 : 8 + length])
-    metadata, out = header.pop("__metadata__", {}), {}
-    for name, entry in header.items():
-        assert entry["dtype"] == "F32", entry
-        first, last = entry["data_offsets"]
-        body = raw[8 + length + first : 8 + length + last]
-        numbers = struct.unpack(f"<{len(body) // 4}f", body)
-        out[name] = torch.tensor(numbers).reshape(entry["shape"])
-    return out, metadata
-
-
-def png(pixels):
-    def chunk(kind, data):
-        body = kind + data
-        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
-
-    rows = b"".join(b"\0" + bytes(row) for row in pixels)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", struct.pack(">IIBBBBB", PIXELS, PIXELS, 8, 2, 0, 0, 0))
-        + chunk(b"IDAT", zlib.compress(rows))
-        + chunk(b"IEND", b"")
-    )
+    tensors, metadata = load_tensors(path)
+    return {
+        name: torch.tensor(numbers).reshape(shape)
+        for name, (shape, numbers) in tensors.items()
+    }, metadata
 
 
 def vit():
@@ -175,11 +132,9 @@ def probabilities(t, pixels, mixer):
     return linear("head", x).softmax(-1)[0]
 
 
-class TestWeights(unittest.TestCase):
+class TestWeights(ProgramTest):
     def setUp(self):
-        holder = tempfile.TemporaryDirectory()
-        self.addCleanup(holder.cleanup)
-        self.work = Path(holder.name)
+        super().setUp()
         self.vit, self.model = self.work / "vit.safetensors", self.work / "model"
         self.out = self.work / "out.safetensors"
         self.weights = vit()
@@ -189,22 +144,11 @@ class TestWeights(unittest.TestCase):
             [chosen.randrange(256) for _ in range(3 * PIXELS)] for _ in range(PIXELS)
         ]
         self.picture = self.work / "x.png"
-        self.picture.write_bytes(png(self.pixels))
-
-    def succeed(self, *arguments):
-        done = aft(*arguments)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
-
-    def fails(self, code, words, *arguments):
-        done = aft(*arguments)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        self.assertTrue(done.stderr.splitlines()[-1].startswith("aft: "), done.stderr)
-        for word in words:
-            self.assertIn(str(word), done.stderr)
+        self.picture.write_bytes(png([bytes(row) for row in self.pixels]))
 
     def imported(self, *arguments):
-        return self.succeed("import", self.vit, "--out", self.model, *arguments)
+        words = ["import", self.vit, "--out", self.model, *arguments]
+        return self.succeed(*words).stdout
 
     def exported(self, names):
         self.succeed("export", self.model, "--out", self.out, "--names", names)
@@ -214,7 +158,7 @@ class TestWeights(unittest.TestCase):
         """What the program says of the picture is what was expected."""
         said = json.loads(
             self.succeed("classify", self.model, self.picture, "--json", "--crop", 1,
-                         "--top", CLASSES)
+                         "--top", CLASSES).stdout
         )  # fmt: skip
         self.assertEqual([str(self.picture)], [x["file"] for x in said])
         top = said[0]["top"]
@@ -351,7 +295,8 @@ class TestWeights(unittest.TestCase):
         self.model = self.work / "headless"
         words = ["import", self.vit, "--out", self.model, "--heads", 4]
         self.fails(2, ["no head", "--labels"], *words)
-        self.assertIn("head", self.succeed(*words, "--labels", table).split("afresh")[1])
+        told = self.succeed(*words, "--labels", table).stdout
+        self.assertIn("head", told.split("afresh")[1])
         self.assertEqual(
             3, len(load(self.model / "model.safetensors")[0]["head.bias"])
         )
@@ -398,9 +343,10 @@ class TestWeights(unittest.TestCase):
         self.assertFalse(self.out.exists())
 
     def test_other_tasks_have_their_own_names_only(self):
-        sets = ["model.layers=1", "model.width=16", "model.window=8", "model.rank=4",
-                "model.length=32", "train.batch=2", "train.steps=2"]  # fmt: skip
-        words = [w for s in sets for w in ("--set", s)]
+        words = sets(
+            model__layers=1, model__width=16, model__window=8, model__rank=4,
+            model__length=32, train__batch=2, train__steps=2,
+        )  # fmt: skip
         self.succeed("train", "text-aft-local-4x128", "--out", self.model, *words)
         self.succeed("export", self.model, "--out", self.out)
         ours, _ = load(self.model / "model.safetensors")
@@ -414,4 +360,4 @@ class TestWeights(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    main()

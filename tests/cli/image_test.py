@@ -5,149 +5,34 @@ pixel; data that are not what they should be. Argument: the program."""
 import json
 import math
 import os
-import random
 import shutil
 import signal
-import struct
 import subprocess
-import sys
 import tempfile
-import time
-import unittest
-import zlib
 from pathlib import Path
 
-AFT = str(Path(sys.argv[1]).resolve())
+from pictures import RECORD, cifar, folder, jpeg, noise, png, read_png
+from program import AFT, ProgramTest, aft, lines_of, main, metrics, sets
+
 PRESET = "image-aft-local-4x128"
 HEIGHT, WIDTH = 4, 6  # of the pictures of SMALL
-SMALL = [
-    "--set", "model.layers=1", "--set", "model.width=16",
-    "--set", "model.window=8", "--set", "model.rank=4",
-    "--set", f"data.height={HEIGHT}", "--set", f"data.width={WIDTH}",
-    "--set", "data.valid_images=10", "--set", "train.batch=2",
-    "--set", "train.validate=10", "--set", "train.save=3",
-    "--set", "train.report=5", "--set", "train.steps=30",
-]  # fmt: skip
-LONGER = [
-    *SMALL, "--set", "train.steps=500", "--set", "train.save=10",
-    "--set", "train.validate=100",
-]  # fmt: skip
+SMALL = sets(
+    model__layers=1, model__width=16, model__window=8, model__rank=4,
+    data__height=HEIGHT, data__width=WIDTH, data__valid_images=10,
+    train__batch=2, train__validate=10, train__save=3, train__report=5,
+    train__steps=30,
+)  # fmt: skip
+LONGER = SMALL + sets(train__steps=500, train__save=10, train__validate=100)
 # Enough to know one picture by heart.
-BY_HEART = [
-    "--set", "data.flip=false", "--set", "data.shift=0",
-    "--set", "train.rate=0.03", "--set", "train.warmup=5",
-    "--set", "train.decay=0", "--set", "train.validate=150",
-    "--set", "train.steps=150",
-]  # fmt: skip
-RECORD, RECORDS = 3073, 10000
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
+BY_HEART = sets(
+    data__flip="false", data__shift=0, train__rate=0.03, train__warmup=5,
+    train__decay=0, train__validate=150, train__steps=150,
+)  # fmt: skip
 WHITE, GREY = b"\xff" * 3, b"\x80" * 3
-RANDOM = random.Random(1)
-
-
-def aft(*arguments, **options):
-    # Not as text: that would turn the carriage returns of a progress line into
-    # new lines, and they are looked for below.
-    done = subprocess.run([AFT, *map(str, arguments)], capture_output=True, **options)
-    done.stdout = done.stdout.decode("utf-8", "replace")
-    done.stderr = done.stderr.decode("utf-8", "replace")
-    return done
-
-
-# ---- Pictures: rows from the top, each the bytes of its pixels --------------
 
 
 def picture(height=HEIGHT, width=WIDTH):
-    return [RANDOM.randbytes(3 * width) for _ in range(height)]
-
-
-def png(rows):
-    def chunk(kind, data):
-        body = kind + data
-        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
-
-    size = struct.pack(">II", len(rows[0]) // 3, len(rows))
-    return (
-        SIGNATURE
-        + chunk(b"IHDR", size + bytes([8, 2, 0, 0, 0]))
-        + chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows)))
-        + chunk(b"IEND", b"")
-    )
-
-
-def jpeg(colour):
-    """8 x 8 pixels of one colour, exactly: channels named R, G, B, quantised by
-    1, of each block only the mean."""
-
-    def part(marker, data):
-        return bytes([0xFF, marker]) + struct.pack(">H", len(data) + 2) + data
-
-    def table(kind, length, symbols):
-        counts = [len(symbols) if i + 1 == length else 0 for i in range(16)]
-        return part(0xC4, bytes([kind, *counts, *symbols]))
-
-    bits = ""
-    for value in colour:
-        mean = 8 * (value - 128)
-        size = abs(mean).bit_length()
-        bits += f"{size:04b}"
-        if size:
-            bits += f"{mean if mean > 0 else mean + (1 << size) - 1:0{size}b}"
-        bits += "0"  # the end of the block
-    bits += "1" * (-len(bits) % 8)
-    data = int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\0")
-    channels = b"".join(bytes([c, 0x11, 0]) for c in b"RGB")
-    scan = b"".join(bytes([c, 0]) for c in b"RGB")
-    return (
-        b"\xff\xd8"
-        + part(0xDB, b"\0" + b"\1" * 64)
-        + part(0xC0, bytes([8, 0, 8, 0, 8, 3]) + channels)
-        + table(0x00, 4, range(12))
-        + table(0x10, 1, [0])
-        + part(0xDA, b"\3" + scan + b"\0\x3f\0")
-        + data
-        + b"\xff\xd9"
-    )
-
-
-def read_png(path):
-    """The rows of a PNG of 8-bit RGB without interlacing."""
-    data = Path(path).read_bytes()
-    assert data[:8] == SIGNATURE, data[:8]
-    at, kinds, packed = 8, [], b""
-    while at < len(data):
-        length, kind = struct.unpack_from(">I4s", data, at)
-        body = data[at + 8 : at + 8 + length]
-        assert len(body) == length
-        (sum_,) = struct.unpack_from(">I", data, at + 8 + length)
-        assert sum_ == zlib.crc32(kind + body), kind
-        kinds.append(kind)
-        if kind == b"IHDR":
-            width, height, *rest = struct.unpack(">IIBBBBB", body)
-            assert rest == [8, 2, 0, 0, 0], rest
-        packed += body if kind == b"IDAT" else b""
-        at += 12 + length
-    assert kinds[0] == b"IHDR" and kinds[-1] == b"IEND", kinds
-    raw, stride = zlib.decompress(packed), 3 * width
-    assert len(raw) == height * (1 + stride), (len(raw), height, width)
-    rows, above = [], bytes(stride)
-    for y in range(height):
-        kind, *line = raw[y * (1 + stride) : (y + 1) * (1 + stride)]
-        if kind == 2:  # as below, but fast
-            line = [(x + b) & 255 for x, b in zip(line, above)]
-        for i in range(stride if kind in (1, 3, 4) else 0):
-            b = above[i]
-            a, c = (line[i - 3], above[i - 3]) if i > 2 else (0, 0)
-            if kind == 4:
-                p = a + b - c
-                near = min((a, b, c), key=lambda x: abs(p - x))  # the first of equals
-            else:
-                near = a if kind == 1 else (a + b) // 2
-            line[i] = (line[i] + near) & 255
-        assert kind <= 4, kind
-        rows.append(bytes(line))
-        above = line
-    return rows
+    return noise(height, width)
 
 
 def draw_sheet(pictures, columns, scale):
@@ -168,20 +53,14 @@ def draw_sheet(pictures, columns, scale):
     return out
 
 
-def lines_of(text, words):
-    return [line for line in text.splitlines() if words in line]
-
-
-class TestImages(unittest.TestCase):
+class TestImages(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        holder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(holder.cleanup)
-        cls.shared = Path(holder.name)
+        cls.shared = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         # A model of the built-in pictures, and one that knows one picture.
         cls.model, cls.expert = cls.shared / "model", cls.shared / "expert"
         cls.known = picture()
-        cls.folder(cls.shared / "same", [cls.known] * 12)
+        folder(cls.shared / "same", [cls.known] * 12)
         cls.trained = aft("train", PRESET, "--out", cls.model, *SMALL)
         learned = aft("train", PRESET, "--data", cls.shared / "same",
                       "--out", cls.expert, *SMALL, *BY_HEART)  # fmt: skip
@@ -190,31 +69,8 @@ class TestImages(unittest.TestCase):
                 raise RuntimeError(done.stderr)
 
     def setUp(self):
-        holder = tempfile.TemporaryDirectory()
-        self.addCleanup(holder.cleanup)
-        self.work = Path(holder.name)
+        super().setUp()
         self.sheet = self.work / "sheet.png"
-
-    def succeed(self, *arguments, **options):
-        done = aft(*arguments, **options)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        # Not a terminal: plain lines.
-        self.assertNotIn("\r", done.stderr)
-        self.assertNotIn("\033", done.stderr)
-        return done
-
-    def fails(self, code, words, *arguments, **options):
-        done = aft(*arguments, **options)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        for word in words:
-            self.assertIn(str(word), done.stderr)
-        self.assertTrue(done.stderr.splitlines()[-1].startswith("aft: "))
-
-    @staticmethod
-    def folder(path, pictures):
-        path.mkdir(parents=True)
-        for i, rows in enumerate(pictures):
-            (path / f"{i:03}.png").write_bytes(png(rows))
 
     def read_sheet(self, count, columns, scale=4, height=HEIGHT, width=WIDTH):
         """The pictures on self.sheet, which holds nothing else."""
@@ -246,59 +102,23 @@ class TestImages(unittest.TestCase):
 
     # ---- Training ------------------------------------------------------------
 
-    def disturb(self, out, arguments, number, times):
-        """A run that gets the signal up to `times` times, each time somewhere
-        after a new checkpoint, and goes on to its end. What it said each time."""
-
-        def saved():
-            checkpoint = out / "state/checkpoint.safetensors"
-            return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-
-        told, code = [], -number if number == signal.SIGKILL else 0
-        while True:
-            before, deadline = saved(), time.monotonic() + 60
-            with subprocess.Popen(
-                [AFT, *map(str, arguments)],
-                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            ) as run:  # fmt: skip
-                while len(told) < times and run.poll() is None:
-                    self.assertLess(time.monotonic(), deadline)
-                    if saved() != before:
-                        time.sleep(RANDOM.uniform(0, 0.05))
-                        run.send_signal(number)
-                        break
-                    time.sleep(0.005)
-                told.append(run.communicate(timeout=60)[0])
-            if "done" in told[-1]:
-                self.assertEqual(run.returncode, 0)
-                self.assertGreaterEqual(len(told), 2)
-                return told
-            self.assertEqual(run.returncode, code)
-            arguments = ["train", "--resume", out]
-
-    def same_runs(self, one, other):
-        for name in ("model.safetensors", "state/checkpoint.safetensors"):
-            self.assertEqual(
-                (one / name).read_bytes(), (other / name).read_bytes(), name
-            )
-
     def test_killed_and_resumed_is_the_same_to_the_bit(self):
         whole, torn = self.work / "whole", self.work / "torn"
         words = LONGER
         self.succeed("train", PRESET, "--out", whole, *words)
         self.disturb(
-            torn, ["train", PRESET, "--out", torn, *words], signal.SIGKILL, 2
+            torn, ["train", PRESET, "--out", torn, *words], [signal.SIGKILL] * 2
         )
         self.same_runs(whole, torn)
 
     def test_interrupted_and_resumed_is_the_same_to_the_bit(self):
         data = self.work / "data"
-        self.folder(data, [picture() for _ in range(30)])
+        folder(data, [picture() for _ in range(30)])
         whole, torn = self.work / "whole", self.work / "torn"
         words = [*LONGER, "--data", data]
         self.succeed("train", PRESET, "--out", whole, *words)
         told = self.disturb(
-            torn, ["train", PRESET, "--out", torn, *words], signal.SIGINT, 1
+            torn, ["train", PRESET, "--out", torn, *words], [signal.SIGINT]
         )
         for stopped in told[:-1]:
             self.assertIn(f"aft train --resume {torn}", stopped)
@@ -310,14 +130,11 @@ class TestImages(unittest.TestCase):
         self.assertIn(f"`aft complete {self.model}`", self.trained.stdout)
         self.assertNotIn("\r", self.trained.stderr)
         self.assertNotIn("\033", self.trained.stderr)
-        metrics = [
-            json.loads(line)
-            for line in (self.model / "metrics.jsonl").read_text().splitlines()
-        ]
-        bits = metrics[-1]["loss"] / math.log(2)
+        lines = metrics(self.model)
+        bits = lines[-1]["loss"] / math.log(2)
         (line,) = lines_of(self.trained.stderr, "step 30/30 ")
         self.assertIn(f"  bits/dim {bits:.4f}  ", line)
-        best = min(m["validation"] for m in metrics if "validation" in m)
+        best = min(m["validation"] for m in lines if "validation" in m)
         self.assertRegex(line, r"validation bits/dim \d")
         self.assertIn(f"(best {best / math.log(2):.4f})", line)
         self.assertNotIn("bpc", self.trained.stderr)
@@ -340,7 +157,7 @@ class TestImages(unittest.TestCase):
         self.sample(self.expert, "--temperature", 0, "--count", 2)
         self.assertEqual([self.known] * 2, self.read_sheet(2, 2))
         # Others, it has never seen.
-        self.folder(self.work / "other", [picture() for _ in range(20)])
+        folder(self.work / "other", [picture() for _ in range(20)])
         said = self.succeed(
             "eval", self.expert, "--data", self.work / "other", "--images", 1
         ).stdout
@@ -350,14 +167,13 @@ class TestImages(unittest.TestCase):
     def test_a_run_keeps_its_data_and_size(self):
         data, out = self.work / "data", self.work / "run"
         pictures = [picture() for _ in range(20)]
-        self.folder(data, pictures)
+        folder(data, pictures)
         self.succeed("train", PRESET, "--data", data, "--out", out, *SMALL)
         more = ["train", "--resume", out, "--steps", 40]
-        for sets in (["height=6", "width=4"], ["height=8"]):
-            key, value = sets[0].split("=")
-            words = [w for s in sets for w in ("--set", f"data.{s}")]
-            with self.subTest(sets=sets):
-                self.fails(1, [f"data.{key}", f"cannot become {value}"], *more, *words)
+        for height, words in (
+            (6, sets(data__height=6, data__width=4)), (8, sets(data__height=8))
+        ):  # fmt: skip
+            self.fails(1, ["data.height", f"cannot become {height}"], *more, *words)
         for changed in (picture(1) + pictures[3][1:], picture()):
             (data / "003.png").write_bytes(png(changed))
             with self.subTest("one row" if changed[1] == pictures[3][1] else "all"):
@@ -386,8 +202,8 @@ class TestImages(unittest.TestCase):
     def test_completions(self):
         data = self.work / "data"
         train, test = ([picture() for _ in range(n)] for n in (3, 5))
-        self.folder(data / "train", train)
-        self.folder(data / "test", test)
+        folder(data / "train", train)
+        folder(data / "test", test)
         grey = WIDTH * GREY
 
         def check(pictures, kept, masked, *completed):
@@ -438,25 +254,11 @@ class TestImages(unittest.TestCase):
 
     # ---- Data ----------------------------------------------------------------
 
-    def cifar(self, name, records=RECORDS):
-        """A batch of noise. Its first and last pictures, two each."""
-        raw = bytearray(RANDOM.randbytes(records * RECORD))
-        raw[::RECORD] = bytes(i % 10 for i in range(records))
-        name.parent.mkdir(exist_ok=True)
-        name.write_bytes(raw)
-        out = []
-        for i in (0, 1, records - 2, records - 1):
-            planes = raw[i * RECORD + 1 : (i + 1) * RECORD]
-            pixels = zip(planes[:1024], planes[1024:2048], planes[2048:])
-            flat = bytes(value for pixel in pixels for value in pixel)
-            out.append([flat[96 * y : 96 * y + 96] for y in range(32)])
-        return out
-
     def test_cifar(self):
         data, out = self.work / "cifar", self.work / "run"
-        train = self.cifar(data / "data_batch_2.bin")
-        self.cifar(data / "data_batch_5.bin")
-        test = self.cifar(data / "test_batch.bin")
+        train = cifar(data / "data_batch_2.bin")
+        cifar(data / "data_batch_5.bin")
+        test = cifar(data / "test_batch.bin")
         described = json.loads(
             self.succeed("data", data, "--json", "--sheet", self.sheet).stdout
         )
@@ -464,9 +266,9 @@ class TestImages(unittest.TestCase):
         self.assertEqual(20000, described["splits"]["train"]["images"])
         self.assertEqual(10000, described["splits"]["test"]["images"])
         self.assertEqual(train[:2], self.read_sheet(64, 8, 4, 32, 32)[:2])
-        size = ["--set", "data.height=32", "--set", "data.width=32"]
+        size = sets(data__height=32, data__width=32, data__valid_images=2)
         self.succeed("train", PRESET, "--data", data, "--out", out, *SMALL, *size,
-                     "--set", "data.valid_images=2", "--steps", 1)  # fmt: skip
+                     "--steps", 1)  # fmt: skip
         self.succeed("complete", out, "--out", self.sheet, "--count", 2, "--times", 1,
                      "--first", 9998, "--scale", 1)  # fmt: skip
         shown = self.read_sheet(4, 2, 1, 32, 32)
@@ -479,7 +281,7 @@ class TestImages(unittest.TestCase):
 
     def test_bad_cifar(self):
         data = self.work / "cifar"
-        self.cifar(data / "data_batch_1.bin")
+        cifar(data / "data_batch_1.bin")
         good = (data / "data_batch_1.bin").read_bytes()
         wrong = bytearray(good)
         wrong[777 * RECORD] = 10
@@ -501,12 +303,12 @@ class TestImages(unittest.TestCase):
     def test_folders(self):
         data = self.work / "data"
         kept, wide = [picture(5, 5) for _ in range(13)], picture(5, 10)
-        self.folder(data, kept[:2])
+        folder(data, kept[:2])
         (data / "002.PNG").write_bytes(png(wide))  # its centre is cut out
         (data / "003.JPEG").write_bytes(jpeg((200, 17, 96)))
         (data / "004.jpg").write_bytes(png(kept[2]))  # what is in it counts
         (data / "notes.txt").write_text("no picture")
-        self.folder(data / "below" / "deep", kept[3:])  # before 'notes', after digits
+        folder(data / "below" / "deep", kept[3:])  # before 'notes', after digits
         flat = [5 * bytes((200, 17, 96))] * 5
         files = [*kept[:2], [row[6:21] for row in wide], flat, kept[2], *kept[3:]]
         words = ["data", data, "--size", 5, "--sheet", self.sheet]
@@ -519,15 +321,15 @@ class TestImages(unittest.TestCase):
                          self.read_sheet(15, 8, 4, 5, 5))  # fmt: skip
         # Folders that say what they are for.
         data = self.work / "parts"
-        self.folder(data / "train", kept[:3])
-        self.folder(data / "val", kept[3:5])
+        folder(data / "train", kept[:3])
+        folder(data / "val", kept[3:5])
         listed = self.succeed("data", data, "--size", 5, "--sheet", self.sheet).stdout
         self.assertRegex(listed, r"5x5(?s:.)*train +3 (?s:.)*test +2 ")
         self.assertEqual(kept[:5], self.read_sheet(5, 5, 4, 5, 5))
 
     def test_bad_folders(self):
         data, bad = self.work / "data", self.work / "bad"
-        self.folder(data, [picture() for _ in range(5)])
+        folder(data, [picture() for _ in range(5)])
         good = png(picture())
         broken = bytearray(good)
         broken[len(good) // 2] ^= 4
@@ -580,13 +382,13 @@ class TestImages(unittest.TestCase):
     # ---- The rest ------------------------------------------------------------
 
     def test_info_and_presets(self):
-        for name, sets, mixer in (
+        for name, words, mixer in (
             # q, k and v: 3 (d^2 + d); biases: 2 T rank, dense T^2. The paper has
             # 0.6 and 9.6 million.
             ("cifar10-aft-local-24x256", [], 590592),
-            ("cifar10-aft-local-24x256-dense", ["--set", "model.layers=1"], 9634560),
+            ("cifar10-aft-local-24x256-dense", sets(model__layers=1), 9634560),
         ):
-            info = json.loads(self.succeed("info", name, "--json", *sets).stdout)
+            info = json.loads(self.succeed("info", name, "--json", *words).stdout)
             self.assertEqual(mixer, info["parameters_per_mixer"])
             self.assertEqual(3072, info["config"]["model"]["length"])
         listed = self.succeed("presets").stdout
@@ -607,10 +409,7 @@ class TestImages(unittest.TestCase):
 
     def test_wrong_calls(self):
         text = self.work / "text"
-        self.succeed("train", "text-aft-local-4x128", "--out", text, "--steps", 1,
-                     "--set", "model.layers=1", "--set", "model.width=16",
-                     "--set", "model.length=32", "--set", "train.batch=2",
-                     "--set", "data.valid_bytes=2000")  # fmt: skip
+        self.train_on_text(text)
         self.fails(1, [self.model, "language", "image", "aft sample"],
                    "generate", self.model)  # fmt: skip
         self.fails(1, [text, "image", "language", "aft generate"], "sample", text)
@@ -642,4 +441,4 @@ class TestImages(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    main()

@@ -7,50 +7,23 @@ import random
 import resource
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-import unittest
 from pathlib import Path
 
-AFT = str(Path(sys.argv[1]).resolve())
-SMALL = [
-    "--set", "model.layers=1", "--set", "model.width=16",
-    "--set", "model.length=32", "--set", "train.batch=2",
-    "--set", "train.validate=20", "--set", "train.save=3",
-    "--set", "train.report=5", "--set", "data.valid_bytes=2000",
-    "--set", "train.steps=60",
-]  # fmt: skip
+from program import AFT, ProgramTest, aft, main, sets
+
+SMALL = sets(
+    model__layers=1, model__width=16, model__length=32, train__batch=2,
+    train__validate=20, train__save=3, train__report=5, data__valid_bytes=2000,
+    train__steps=60,
+)  # fmt: skip
 PRESET = "text-aft-local-4x128"
 
 
-def aft(*arguments, **options):
-    return subprocess.run(
-        [AFT, *map(str, arguments)],
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",  # what a model writes need not be UTF-8
-        **options,
-    )
-
-
-class TestTrain(unittest.TestCase):
-    def setUp(self):
-        holder = tempfile.TemporaryDirectory()
-        self.addCleanup(holder.cleanup)
-        self.work = Path(holder.name)
-
-    def succeed(self, *arguments, **options):
-        done = aft(*arguments)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done
-
-    def fails(self, code, words, *arguments):
-        done = aft(*arguments)
-        self.assertEqual(done.returncode, code, done.stderr)
-        for word in words:
-            self.assertIn(word, done.stderr)
-        self.assertTrue(done.stderr.splitlines()[-1].startswith("aft: "))
+class TestTrain(ProgramTest):
+    def generate(self, *arguments):
+        # What a model writes need not be UTF-8.
+        return self.succeed("generate", *arguments, errors="replace")
 
     def test_killed_and_resumed_is_the_same_to_the_bit(self):
         whole, torn = self.work / "whole", self.work / "torn"
@@ -75,10 +48,7 @@ class TestTrain(unittest.TestCase):
                 kills += 1
             if (torn / "config.json").exists():
                 arguments = ["train", "--resume", torn]
-        for name in ("model.safetensors", "state/checkpoint.safetensors"):
-            self.assertEqual(
-                (whole / name).read_bytes(), (torn / name).read_bytes(), name
-            )
+        self.same_runs(whole, torn)
         self.assertGreaterEqual(kills, 1)
 
     def test_interrupt_saves_and_says_how_to_go_on(self):
@@ -108,12 +78,12 @@ class TestTrain(unittest.TestCase):
         self.assertLess(result["bpc"], 8)
         again = self.succeed("eval", out, "--stride", 8, "--bytes", 500)
         self.assertIn("bpc", again.stdout)
-        first = self.succeed("generate", out, "--prompt", "All", "--bytes", 60)
-        same = self.succeed("generate", out, "--prompt", "All", "--bytes", 60)
+        first = self.generate(out, "--prompt", "All", "--bytes", 60)
+        same = self.generate(out, "--prompt", "All", "--bytes", 60)
         self.assertEqual(first.stdout, same.stdout)
         self.assertTrue(first.stdout.startswith("All"))
-        two = self.succeed(
-            "generate", out, "--prompt", "All", "--prompt", "a du",
+        two = self.generate(
+            out, "--prompt", "All", "--prompt", "a du",
             "--bytes", 5, "--temperature", 0,
         )  # fmt: skip
         self.assertIn("==== 2\na du", two.stdout)
@@ -121,12 +91,12 @@ class TestTrain(unittest.TestCase):
     def test_generation_goes_on_from_a_file(self):
         out, state = self.work / "run", self.work / "state"
         self.succeed("train", PRESET, "--out", out, *SMALL, "--steps", 1)
-        whole = self.succeed("generate", out, "--prompt", "a", "--bytes", 90)
-        first = self.succeed(
-            "generate", out, "--prompt", "a", "--bytes", 40,
+        whole = self.generate(out, "--prompt", "a", "--bytes", 90)
+        first = self.generate(
+            out, "--prompt", "a", "--bytes", 40,
             "--save-state", state,
         )  # fmt: skip
-        rest = self.succeed("generate", out, "--state", state, "--bytes", 50)
+        rest = self.generate(out, "--state", state, "--bytes", 50)
         self.assertEqual(whole.stdout, first.stdout[:-1] + rest.stdout)
         self.fails(2, ["one prompt"], "generate", out, "--state", state,
                    "--prompt", "a", "--prompt", "b")  # fmt: skip
@@ -134,7 +104,7 @@ class TestTrain(unittest.TestCase):
         self.fails(1, [str(state)], "generate", out, "--state", state)
         self.fails(1, ["/nowhere"], "generate", out, "--state", "/nowhere")
         self.fails(1, ["/nowhere"], "generate", out, "--bytes", 1,
-                   "--save-state", "/nowhere/at/all")  # fmt: skip
+                   "--save-state", "/nowhere/at/all", errors="replace")  # fmt: skip
 
     def test_full_disk_keeps_the_checkpoint(self):
         out = self.work / "run"
@@ -230,7 +200,7 @@ class TestTrain(unittest.TestCase):
         self.fails(1, [str(text), "data.fingerprint"],
                    "train", "--resume", out, "--steps", 70)  # fmt: skip
         text.unlink()
-        done = self.succeed("generate", out, "--prompt", "All~", "--bytes", 9)
+        done = self.generate(out, "--prompt", "All~", "--bytes", 9)
         self.assertTrue(done.stdout.startswith("All~"), done.stdout)
         self.assertIn("1 bytes of prompts left out", done.stderr)
         other.write_text("What?\n" * 200)
@@ -320,4 +290,4 @@ class TestTrain(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    main()

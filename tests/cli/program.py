@@ -1,0 +1,123 @@
+"""What the tests of the command line share: the program that is their first
+argument, calls of it that must succeed or fail, and runs that are disturbed."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+if len(sys.argv) < 2 or not os.access(sys.argv[1], os.X_OK):
+    sys.exit(f"usage: {sys.argv[0]} PROGRAM [unittest options]")
+AFT = str(Path(sys.argv[1]).resolve())
+TIMEOUT = 600  # for what hangs: other tests may have the cores
+# Threads that wait go to sleep, so that tests beside this one get the cores.
+os.environ["OMP_WAIT_POLICY"] = "passive"
+
+
+def main():
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
+
+
+def aft(*arguments, errors="strict", **options):
+    # Not as text: that would turn the carriage returns of a progress line into
+    # new lines, and they are looked for below.
+    done = subprocess.run(
+        [AFT, *map(str, arguments)], capture_output=True, timeout=TIMEOUT, **options
+    )
+    done.stdout = done.stdout.decode("utf-8", errors)
+    done.stderr = done.stderr.decode("utf-8", errors)
+    return done
+
+
+def sets(**keys):
+    """model__width=16 is --set model.width=16."""
+    words = (f"{key.replace('__', '.')}={value}" for key, value in keys.items())
+    return [word for each in words for word in ("--set", each)]
+
+
+def metrics(run):
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def lines_of(text, words):
+    return [line for line in text.splitlines() if words in line]
+
+
+class ProgramTest(unittest.TestCase):
+    def setUp(self):
+        self.work = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def succeed(self, *arguments, **options):
+        done = aft(*arguments, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # Not a terminal: plain lines.
+        self.assertNotIn("\r", done.stderr)
+        self.assertNotIn("\033", done.stderr)
+        return done
+
+    def fails(self, code, words, *arguments, **options):
+        with self.subTest(" ".join(map(str, arguments[-2:]))):
+            done = aft(*arguments, **options)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            last = done.stderr.splitlines()[-1]
+            self.assertTrue(last.startswith("aft: "), done.stderr)
+            for word in words:
+                self.assertIn(str(word), last)
+
+    def train_on_text(self, out):
+        """A model of another task."""
+        self.succeed(
+            "train", "text-aft-local-4x128", "--out", out, "--steps", 1,
+            *sets(model__layers=1, model__width=16, model__length=32,
+                  train__batch=2, data__valid_bytes=2000),
+        )  # fmt: skip
+
+    def disturb(self, out, arguments, signals):
+        """A run that gets the signals, each time somewhere after a new
+        checkpoint, and goes on to its end. What it said each time."""
+
+        def saved():
+            checkpoint = out / "state/checkpoint.safetensors"
+            return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+
+        told = []
+        while True:
+            number = signals[len(told)] if len(told) < len(signals) else None
+            before, deadline = saved(), time.monotonic() + TIMEOUT
+            with subprocess.Popen(
+                [AFT, *map(str, arguments)],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            ) as run:  # fmt: skip
+                try:
+                    while number and run.poll() is None:
+                        self.assertLess(time.monotonic(), deadline)
+                        if saved() != before:
+                            time.sleep(random.uniform(0, 0.05))
+                            run.send_signal(number)
+                            break
+                        time.sleep(0.005)
+                    told.append(run.communicate(timeout=TIMEOUT)[0])
+                finally:
+                    run.kill()
+            # The latter, if it was killed between its last checkpoint and its end.
+            if ": done;" in told[-1] or "steps already" in told[-1]:
+                self.assertEqual(run.returncode, 0)
+                self.assertGreaterEqual(len(told), 2)
+                return told
+            self.assertIsNotNone(number, told[-1])
+            killed = number == signal.SIGKILL
+            self.assertEqual(run.returncode, -number if killed else 0)
+            arguments = ["train", "--resume", out]
+
+    def same_runs(self, one, other):
+        for name in ("model.safetensors", "state/checkpoint.safetensors"):
+            self.assertEqual(
+                (one / name).read_bytes(), (other / name).read_bytes(), name
+            )
