@@ -15,6 +15,8 @@ struct Stream {
   at::Tensor sums;            ///< [B, 3, D] of the keys that left the window
   at::Tensor ring_k, ring_v;  ///< [B, window, D]; undefined for window 0
   int64_t bytes() const;      ///< of memory that it holds
+  /// Of a new stream: whether its rings, empty yet, will hold all that comes.
+  bool grows() const { return ring_v.defined() && ring_v.size(1) == 0; }
 };
 
 /// An empty stream. window 0: simple; full: the greatest length. float or

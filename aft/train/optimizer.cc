@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
 #include <algorithm>
@@ -80,6 +81,8 @@ AdamW::AdamW(const torch::nn::Module& model, const AdamWOptions& options)
   std::set<const void*> linear;
   for (const auto& m : model.modules()) {
     if (const auto* layer = m->as<torch::nn::Linear>())
+      linear.insert(layer->weight.unsafeGetTensorImpl());
+    if (const auto* layer = m->as<torch::nn::Conv2d>())
       linear.insert(layer->weight.unsafeGetTensorImpl());
   }
   for (const auto& p : model.named_parameters()) {

@@ -35,7 +35,7 @@ struct Schedule {
 
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double decay = 0.1;  ///< of the weights of linear layers, and nothing else
+  double decay = 0.1;  ///< of the weights of linear layers and convolutions
 };
 
 /// Float or double parameters on the CPU take one fused pass; others ATen

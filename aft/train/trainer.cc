@@ -41,6 +41,24 @@ void make_directory(const std::string& path) {
   }
 }
 
+/// What averaged weights are the average of: parameters, and running
+/// statistics, which belong to them. Other buffers are drawn, not learned.
+NamedTensors averaged(const torch::nn::Module& model) {
+  NamedTensors out;
+  for (const auto& p : model.named_parameters())
+    out.emplace_back(p.key(), p.value().detach());
+  for (const auto& b : model.named_buffers())
+    if (b.key().find("running_") != std::string::npos)
+      out.emplace_back(b.key(), b.value());
+  return out;
+}
+
+/// Puts the values of each in the other.
+void exchange(torch::Tensor a, torch::Tensor b) {
+  const torch::Tensor copy = a.clone();
+  a.copy_(b), b.copy_(copy);
+}
+
 }  // namespace
 
 Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory)
@@ -70,8 +88,8 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory)
   positive("epoch", config.epoch);
   schedule().at(config.steps);  // throws for an unknown kind
   if (config.ema > 0) {
-    for (const auto& p : task.model().named_parameters())
-      ema_.push_back(p.value().detach().clone());
+    for (const auto& [name, x] : averaged(task.model()))
+      ema_.push_back(x.clone());
   }
 }
 
@@ -97,8 +115,8 @@ NamedTensors everything(torch::nn::Module& model, const AdamW& optimizer,
   NamedTensors all = tensors_of(model, "model.");
   for (auto& item : optimizer.state()) all.push_back(std::move(item));
   size_t i = 0;
-  for (const auto& p : model.named_parameters()) {
-    if (!ema.empty()) all.emplace_back("ema." + p.key(), ema[i++]);
+  for (const auto& item : averaged(model)) {
+    if (!ema.empty()) all.emplace_back("ema." + item.first, ema[i++]);
   }
   return all;
 }
@@ -183,12 +201,9 @@ void Trainer::write_metrics(const Report& r) {
 void Trainer::swap_ema() {
   at::NoGradGuard no_grad;
   size_t i = 0;
-  for (const auto& p : task_.model().named_parameters()) {
+  for (const auto& item : averaged(task_.model())) {
     if (ema_.empty()) return;
-    at::Tensor value = p.value().detach();
-    const at::Tensor copy = value.clone();
-    value.copy_(ema_[i]);
-    ema_[i++].copy_(copy);
+    exchange(item.second, ema_[i++]);
   }
 }
 
@@ -226,6 +241,11 @@ Report Trainer::advance() {
   const int64_t examples = config_.batch * config_.accumulate;
   const uint64_t seed = nn::mix(static_cast<uint64_t>(config_.seed),
                                 static_cast<uint64_t>(step_));
+  // A forward pass moves running statistics; who resumes does it once more.
+  const std::vector<torch::Tensor> buffers =
+      due_ ? task_.model().buffers() : std::vector<torch::Tensor>();
+  std::vector<torch::Tensor> before;
+  for (const torch::Tensor& b : buffers) before.push_back(b.clone());
   double loss = 0;
   for (int64_t micro = 0; micro < config_.accumulate; ++micro) {
     const torch::Tensor part =
@@ -237,7 +257,11 @@ Report Trainer::advance() {
   }
   if (!std::isfinite(loss)) fail("the loss is");
   // Weights with a finite loss and finite gradients can be gone on from.
-  if (due_ && std::isfinite(optimizer_.norm())) save();
+  if (due_ && std::isfinite(optimizer_.norm())) {
+    for (size_t i = 0; i < buffers.size(); ++i) exchange(buffers[i], before[i]);
+    save();
+    for (size_t i = 0; i < buffers.size(); ++i) exchange(buffers[i], before[i]);
+  }
   report.rate = schedule().at(step_ + 1);
   report.norm = optimizer_.step(report.rate, config_.clip, step_ + 1);
   if (!std::isfinite(report.norm)) fail("the gradients are");
@@ -245,8 +269,8 @@ Report Trainer::advance() {
   if (!ema_.empty()) {
     at::NoGradGuard no_grad;
     size_t i = 0;
-    for (const auto& p : task_.model().named_parameters())
-      ema_[i++].lerp_(p.value().detach(), 1 - config_.ema);
+    for (const auto& item : averaged(task_.model()))
+      ema_[i++].lerp_(item.second, 1 - config_.ema);
   }
   report.step = ++step_;
   loss_sum_ += loss, ++loss_count_;

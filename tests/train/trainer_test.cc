@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "aft/io/safetensors.h"
+#include "aft/nn/batch_norm.h"
 #include "aft/tasks/language.h"
 #include "aft/train/checkpoint.h"
 
@@ -87,9 +88,9 @@ TEST(Schedule, Shapes) {
 }
 
 TEST(AdamW, OnlyLinearWeightsDecay) {
-  for (const std::string& mixer : nn::mixer_kinds()) {
+  for (const std::string& mixer : nn::mixer_kinds(true)) {
     tasks::LanguageConfig c = small_config();
-    c.model.mixer = mixer, c.model.heads = 4;
+    c.model.mixer = mixer, c.model.heads = 4, c.model.columns = 5;
     models::SequenceModel model(c.model);
     AdamW optimizer(*model, {});
     for (const auto& p : model->named_parameters()) {
@@ -103,6 +104,14 @@ TEST(AdamW, OnlyLinearWeightsDecay) {
       EXPECT_EQ(optimizer.decays(name), linear) << mixer << " " << name;
     }
   }
+}
+
+TEST(AdamW, WeightsOfConvolutionsDecay) {
+  torch::nn::Sequential net(torch::nn::Conv2d(2, 3, 1),
+                            nn::BatchNorm(nn::BatchNormOptions(3)));
+  AdamW optimizer(*net, {});
+  for (const auto& p : net->named_parameters())
+    EXPECT_EQ(optimizer.decays(p.key()), p.key() == "0.weight") << p.key();
 }
 
 TEST(AdamW, ClipsTheNormOfAll) {
@@ -175,6 +184,61 @@ TEST(Trainer, WhatCameAfterTheCheckpointComesAgain) {
       << "{\"step\":8,\"loss\":99}\n{\"step\":10,\"lo";
   ASSERT_TRUE(run(c, torn));
   EXPECT_EQ(metrics(whole), metrics(torn));
+}
+
+/// A task whose forward pass moves running statistics.
+class Normed : public Task {
+ public:
+  Normed() {
+    torch::manual_seed(3);
+    net_->push_back(torch::nn::Linear(3, 4));
+    net_->push_back(nn::BatchNorm(nn::BatchNormOptions(4)));
+  }
+  torch::nn::Module& model() override { return *net_; }
+  torch::Tensor loss(int64_t first, int64_t count, uint64_t) override {
+    const torch::Tensor x = torch::arange(first, first + 3 * count).sin();
+    return (net_->forward(x.view({count, 3})) - 1).pow(4).mean();
+  }
+  Validation validate() override {
+    torch::NoGradGuard no_grad;
+    const double loss = this->loss(100, 9, 0).item<double>();
+    return {loss, loss, {}};
+  }
+  int64_t tokens() const override { return 1; }
+
+ private:
+  torch::nn::Sequential net_;
+};
+
+/// Killed between checkpoints: the step after the checkpoint is done again, and
+/// moves the statistics once.
+TEST(Trainer, RunningStatisticsResumeToTheBit) {
+  TrainConfig c;
+  c.steps = 12, c.batch = 5, c.save = 3, c.validate = 4, c.rate = 0.01;
+  c.warmup = 1, c.ema = 0.9;
+  const std::string whole = new_directory(), torn = new_directory();
+  {
+    Normed task;
+    ASSERT_TRUE(Trainer(task, c, whole).run({}));
+    EXPECT_GT(
+        task.model().named_buffers()["1.running_var"].sum().item<double>(), 0);
+  }
+  {
+    Normed task;
+    Hooks hooks;
+    hooks.progress = [](const Report& r, bool) {
+      if (r.step == 8) throw std::runtime_error("killed");
+    };
+    EXPECT_THROW(Trainer(task, c, torn).run(hooks), std::runtime_error);
+  }
+  Normed task;
+  Trainer trainer(task, c, torn);
+  trainer.resume();
+  EXPECT_EQ(trainer.step(), 6);
+  ASSERT_TRUE(trainer.run({}));
+  for (const char* file :
+       {"/model.safetensors", "/state/checkpoint.safetensors"})
+    EXPECT_TRUE(contents(whole + file) == contents(torn + file)) << file;
 }
 
 TEST(Trainer, ALossThatIsNotFiniteStopsAndKeepsTheCheckpoint) {
