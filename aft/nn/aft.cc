@@ -135,15 +135,13 @@ torch::Tensor AFTLayer::stream_step(const torch::Tensor& x, ops::Stream& stream,
   TORCH_CHECK(x.dim() == 2 && x.size(1) == layer_.dim, layer_.name,
               ": step takes x [B, dim] = [B, ", layer_.dim, "], got ",
               ops::shape_of(x));
-  const auto project = [&](const torch::nn::Linear& l) {
-    return ops::affine(x, l->weight, l->bias);
-  };
-  torch::Tensor k = project(key), q = query ? project(query) : torch::Tensor();
+  torch::Tensor k = key_(key, x),
+                q = query ? query_(query, x) : torch::Tensor();
   if (layer_.heads != layer_.dim)
     k = k.repeat_interleave(layer_.dim / layer_.heads, 1);
   const bool fused = layer_.gate == "sigmoid";
   torch::Tensor y = ops::step(stream, fused ? q : torch::Tensor(), k,
-                              project(value), w, window_only)
+                              value_(value, x), w, window_only)
                         .to(x.scalar_type());
   if (!fused) y = ops::apply_gate(layer_.gate, q, y);
   return finish(y);

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include "aft/nn/heads.h"
-#include "aft/ops/pointwise.h"
 
 namespace aft::nn {
 
@@ -60,13 +59,12 @@ ops::Stream AttentionImpl::start(int64_t B) const {
 torch::Tensor AttentionImpl::step(const torch::Tensor& x, ops::Stream& stream) {
   at::NoGradGuard no_grad;
   check_position("Attention", x, options.dim());
-  const auto now = ops::affine(x, qkv->weight, qkv->bias).chunk(3, 1);
+  const auto now = qkv_(qkv, x).chunk(3, 1);
   remember(stream, now[1], now[2]);
   const int64_t seen = stream.position;
-  return ops::affine(
-      attend_one(now[0], stream.ring_k.narrow(1, 0, seen),
-                 stream.ring_v.narrow(1, 0, seen), options.heads()),
-      out->weight, out->bias);
+  return out_(out,
+              attend_one(now[0], stream.ring_k.narrow(1, 0, seen),
+                         stream.ring_v.narrow(1, 0, seen), options.heads()));
 }
 
 }  // namespace aft::nn

@@ -63,6 +63,7 @@ torch::Tensor BlockImpl::infer(const torch::Tensor& x,
 torch::Tensor BlockImpl::forward(const torch::Tensor& x, uint64_t seed,
                                  const std::vector<int64_t>& grid) {
   if (fc1_.defined()) return infer(x, grid);
+  if (is_training()) mixer->redraw(mix(seed, 3));
   const torch::Tensor y = norm1(x);
   const torch::Tensor mixed =
       join(x, grid.empty() ? mixer->forward(y) : mixer->forward_grid(y, grid),

@@ -1,0 +1,178 @@
+#include "aft/nn/lambda.h"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+
+#include "aft/nn/heads.h"
+#include "aft/ops/common.h"
+#include "aft/ops/pointwise.h"
+
+namespace aft::nn {
+namespace {
+
+/// Over the positions that are not padded; 0 at those that are.
+torch::Tensor normed(BatchNorm& norm, const torch::Tensor& x,
+                     const torch::Tensor& mask) {
+  if (!mask.defined()) return norm(x);
+  const torch::Tensor kept = mask.logical_not().unsqueeze(2).expand_as(x);
+  return at::zeros_like(x).masked_scatter(
+      kept, norm(x.masked_select(kept).view({-1, x.size(2)})));
+}
+
+/// softmax over positions, [B, N, k] to the same; 0 where padded.
+torch::Tensor over_positions(const torch::Tensor& key,
+                             const torch::Tensor& mask) {
+  if (!mask.defined()) return key.softmax(1);
+  const torch::Tensor padded = mask.unsqueeze(2);
+  return key.masked_fill(padded, -std::numeric_limits<double>::infinity())
+      .softmax(1)
+      .masked_fill(padded, 0);
+}
+
+/// E_nm for all n, and for all m from the last to the first: [N, N, k]. In this
+/// order they are the windows of the table turned round, and need no indices.
+torch::Tensor windows(const torch::Tensor& offsets, int64_t rows,
+                      int64_t columns) {
+  const int64_t N = rows * columns, k = offsets.size(2);
+  return offsets.narrow(0, (offsets.size(0) + 1) / 2 - rows, 2 * rows - 1)
+      .narrow(1, (offsets.size(1) + 1) / 2 - columns, 2 * columns - 1)
+      .flip({0, 1})
+      .unfold(0, rows, 1)
+      .unfold(1, columns, 1)
+      .permute({0, 1, 3, 4, 2})
+      .reshape({N, N, k});
+}
+
+/// sum_m (q_n . E_nm) v_m: q [B, N, heads, k], v [B, N, d] to [B, heads, N, d].
+/// The query comes first: with k d numbers a position, the lambdas themselves
+/// take k d products for each pair of positions, this heads (k + d). Measured
+/// at 14x14, k 16, d 64 forward and backward: 7 times faster with 3 heads, 3.4
+/// times with 6; as a convolution of 27x27 it is slower than either.
+torch::Tensor by_offset(const torch::Tensor& q, const torch::Tensor& v,
+                        const torch::Tensor& E) {
+  const int64_t B = q.size(0), N = q.size(1), heads = q.size(2);
+  const torch::Tensor scores =
+      at::bmm(q.transpose(0, 1).reshape({N, B * heads, q.size(3)}),
+              E.transpose(1, 2))
+          .view({N, B, heads, N})
+          .permute({1, 2, 0, 3});
+  return at::matmul(scores, v.flip({1}).unsqueeze(1));
+}
+
+}  // namespace
+
+LambdaImpl::LambdaImpl(const LambdaOptions& o) : options(o) { reset(); }
+
+void LambdaImpl::reset() {
+  const auto& o = options;
+  check_heads("Lambda", o.dim(), o.heads());
+  TORCH_CHECK(o.rows() >= 1 && o.columns() >= 1,
+              "Lambda: rows and columns must be 1 or more, got ", o.rows(),
+              " and ", o.columns());
+  TORCH_CHECK(o.k() >= 1, "Lambda: k must be 1 or more, got ", o.k());
+  using torch::nn::Linear;
+  const int64_t d = o.dim() / o.heads();
+  const auto project = [&](const char* name, int64_t outputs) {
+    return register_module(
+        name, Linear(torch::nn::LinearOptions(o.dim(), outputs).bias(false)));
+  };
+  query = project("query", o.heads() * o.k());
+  key = project("key", o.k());
+  value = project("value", d);
+  query_norm = register_module("query_norm",
+                               BatchNorm(BatchNormOptions(o.heads() * o.k())));
+  value_norm = register_module("value_norm", BatchNorm(BatchNormOptions(d)));
+  offsets = register_parameter(
+      "offsets", at::randn({2 * o.rows() - 1, 2 * o.columns() - 1, o.k()}));
+  out = o.out() ? register_module("out", Linear(o.dim(), o.dim()))
+                : Linear(nullptr);
+  query_ = key_ = value_ = out_ = Folded();
+}
+
+void LambdaImpl::pretty_print(std::ostream& stream) const {
+  stream << "Lambda(dim=" << options.dim() << ", heads=" << options.heads()
+         << ", rows=" << options.rows() << ", columns=" << options.columns()
+         << ", k=" << options.k()
+         << ", out=" << (options.out() ? "true" : "false") << ")";
+}
+
+void LambdaImpl::fold() {
+  at::NoGradGuard no_grad;
+  const auto merge = [](torch::nn::Linear& linear, const BatchNorm& norm,
+                        Folded& folded) {
+    const auto [scale, shift] = norm->scale_and_shift();
+    torch::nn::Linear both(linear->options);
+    both->weight.set_data(linear->weight * scale.unsqueeze(1));
+    both->bias = shift;
+    folded.fold(both);
+    // Where there is no kernel the layer stays as it is.
+    if (folded.defined())
+      linear->weight.set_data(at::empty({0}, linear->weight.options()));
+  };
+  merge(query, query_norm, query_);
+  merge(value, value_norm, value_);
+  key_.fold(key);
+  if (out) out_.fold(out);
+}
+
+std::array<torch::Tensor, 3> LambdaImpl::project(const torch::Tensor& x,
+                                                 const torch::Tensor& mask) {
+  if (!key_.defined()) {
+    const auto of = [&](const torch::nn::Linear& l) {
+      return ops::affine(x, l->weight);
+    };
+    return {normed(query_norm, of(query), mask), of(key),
+            normed(value_norm, of(value), mask)};
+  }
+  const auto all = ops::PackedLinear::together(
+      x, {&query_.packed(), &key_.packed(), &value_.packed()});
+  if (!mask.defined()) return {all[0], all[1], all[2]};
+  const torch::Tensor padded = mask.unsqueeze(2);
+  return {all[0].masked_fill(padded, 0), all[1], all[2].masked_fill(padded, 0)};
+}
+
+torch::Tensor LambdaImpl::forward(const torch::Tensor& x,
+                                  const torch::Tensor& mask) {
+  return forward_grid(x, {options.rows(), options.columns()}, mask);
+}
+
+torch::Tensor LambdaImpl::forward_grid(const torch::Tensor& x,
+                                       const std::vector<int64_t>& grid,
+                                       const torch::Tensor& mask) {
+  check_sequence("Lambda", x, options.dim());
+  TORCH_CHECK(grid.size() == 2 && grid[0] >= 1 && grid[1] >= 1 &&
+                  grid[0] * grid[1] == x.size(1),
+              "Lambda: the grid must be rows x columns of T = ", x.size(1),
+              " positions, got ", at::IntArrayRef(grid));
+  const int64_t B = x.size(0), N = x.size(1), rows = grid[0], columns = grid[1],
+                k = options.k();
+  TORCH_CHECK(rows <= options.rows() && columns <= options.columns(),
+              "Lambda: a grid of ", rows, "x", columns,
+              " is larger than the table's, ", options.rows(), "x",
+              options.columns());
+  TORCH_CHECK(!mask.defined() || (mask.scalar_type() == at::kBool &&
+                                  mask.sizes() == x.sizes().slice(0, 2)),
+              "Lambda: the mask must be bool [B, T] = [", B, ", ", N, "], got ",
+              mask.scalar_type(), " ", ops::shape_of(mask));
+  const auto [q, key_map, v] = project(x, mask);
+  const torch::Tensor heads = q.view({B, N, options.heads(), k});
+  const torch::Tensor content =
+      at::bmm(over_positions(key_map, mask).transpose(1, 2), v);
+  const torch::Tensor y =
+      at::bmm(heads.flatten(1, 2), content)
+          .view({B, N, options.heads(), v.size(2)}) +
+      by_offset(heads, v, windows(offsets, rows, columns)).transpose(1, 2);
+  return out ? out_(out, y.flatten(2)) : y.flatten(2);
+}
+
+ops::Stream LambdaImpl::start(int64_t /*B*/) const {
+  TORCH_CHECK(false, "Lambda: streaming needs a causal layer");
+}
+
+torch::Tensor LambdaImpl::step(const torch::Tensor& /*x*/,
+                               ops::Stream& /*stream*/) {
+  TORCH_CHECK(false, "Lambda: streaming needs a causal layer");
+}
+
+}  // namespace aft::nn

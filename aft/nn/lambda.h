@@ -1,0 +1,83 @@
+// The lambda layer (LambdaNetworks) over a grid of positions:
+//   y_n = (sum_m (softmax_m(key_m) + E_nm) v_m^T)^T q_n, head by head,
+// keys and values shared by all heads, E_nm a learned vector of k numbers for
+// each offset m - n on the grid, q and v batch normalised.
+//
+// Not causal: batch statistics and the softmax see every position.
+#pragma once
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/common.h>
+#include <torch/nn/modules/container/any_value.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include <array>
+#include <vector>
+
+#include "aft/nn/batch_norm.h"
+#include "aft/nn/folded.h"
+#include "aft/nn/mixer.h"
+
+namespace aft::nn {
+
+struct LambdaOptions {
+  LambdaOptions(int64_t dim, int64_t heads, int64_t rows, int64_t columns)
+      : dim_(dim), heads_(heads), rows_(rows), columns_(columns) {}
+  TORCH_ARG(int64_t, dim);
+  TORCH_ARG(int64_t, heads);
+  TORCH_ARG(int64_t, rows);     ///< of the greatest grid
+  TORCH_ARG(int64_t, columns);  ///< of the greatest grid
+  TORCH_ARG(int64_t, k) = 16;   ///< channels of a key, and of a head's query
+  TORCH_ARG(bool, out) = true;  ///< a linear layer after it
+};
+
+/// Parameters: Linear query [heads k, dim], key [k, dim], value [dim / heads,
+/// dim], without bias; BatchNorm query_norm and value_norm; offsets
+/// [2 rows - 1, 2 columns - 1, k] from N(0, 1); Linear out, with bias.
+///
+/// Time O(B N^2 heads (k + dim / heads)), memory O(B N^2 heads) for N positions
+/// of the grid.
+class LambdaImpl : public torch::nn::Cloneable<LambdaImpl>, public Mixer {
+ public:
+  explicit LambdaImpl(const LambdaOptions& options);
+  void reset() override;
+  void pretty_print(std::ostream& stream) const override;
+  /// The positions of a whole grid of the options' rows and columns. Padded
+  /// positions take no part, in batch statistics neither, and their own rows
+  /// are 0 before `out`.
+  torch::Tensor forward(const torch::Tensor& x,
+                        const torch::Tensor& key_padding_mask = {}) override;
+  /// grid: {rows, columns}, no more of each than the options'.
+  torch::Tensor forward_grid(
+      const torch::Tensor& x, const std::vector<int64_t>& grid,
+      const torch::Tensor& key_padding_mask = {}) override;
+  /// Throws c10::Error.
+  ops::Stream start(int64_t B) const override;
+  /// Throws c10::Error.
+  torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
+  torch::Tensor last_weight() const override {
+    return out ? out->weight : torch::Tensor();
+  }
+  /// The norms go into the projections, with the statistics of evaluation.
+  void fold() override;
+
+  LambdaOptions options;
+  torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr},
+      out{nullptr};  ///< out: null where off
+  BatchNorm query_norm{nullptr}, value_norm{nullptr};
+  torch::Tensor offsets;
+
+ protected:
+  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
+
+ private:
+  /// q and v after their norms, and the key.
+  std::array<torch::Tensor, 3> project(const torch::Tensor& x,
+                                       const torch::Tensor& mask);
+
+  Folded query_, key_, value_, out_;
+};
+TORCH_MODULE(Lambda);
+
+}  // namespace aft::nn

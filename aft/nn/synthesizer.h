@@ -1,0 +1,62 @@
+// Synthesizer, dense: the weights of attention come from each position alone,
+//   y_t = sum_j softmax_j(l_t)_j v_j, l_t = W2 relu(W1 x_t + b1) + b2,
+// head by head: W1 is [dim / heads, dim], W2 [max_len, dim / heads], cut to T.
+// T x T numbers a head; streaming keeps all values.
+#pragma once
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/common.h>
+#include <torch/nn/modules/container/any_value.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include "aft/nn/folded.h"
+#include "aft/nn/mixer.h"
+
+namespace aft::nn {
+
+struct SynthesizerOptions {
+  SynthesizerOptions(int64_t dim, int64_t heads, int64_t max_len)
+      : dim_(dim), heads_(heads), max_len_(max_len) {}
+  TORCH_ARG(int64_t, dim);
+  TORCH_ARG(int64_t, heads);
+  TORCH_ARG(int64_t, max_len);
+  TORCH_ARG(bool, causal) = false;
+};
+
+/// T beyond max_len is an error. The logits have biases, and no scale. Heads
+/// are the slices of `hidden`, each with weights of its own over its slice of
+/// the values (the Long Range Arena's code mixes heads and positions in a
+/// reshape).
+///
+/// Parameters: Linear hidden [dim, dim]: W1 of all heads side by side; logits
+/// [max_len, dim / heads]: W2, shared by the heads; value and out [dim, dim].
+class SynthesizerImpl : public torch::nn::Cloneable<SynthesizerImpl>,
+                        public Mixer {
+ public:
+  explicit SynthesizerImpl(const SynthesizerOptions& options);
+  void reset() override;
+  void pretty_print(std::ostream& stream) const override;
+  torch::Tensor forward(const torch::Tensor& x,
+                        const torch::Tensor& key_padding_mask = {}) override;
+  ops::Stream start(int64_t B) const override;
+  torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
+  torch::Tensor last_weight() const override { return out->weight; }
+  void fold() override;
+
+  SynthesizerOptions options;
+  torch::nn::Linear hidden{nullptr}, logits{nullptr}, value{nullptr},
+      out{nullptr};
+
+ protected:
+  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
+
+ private:
+  /// The first n logits of rows [m, dim / heads]: [m, n].
+  torch::Tensor first_logits(const torch::Tensor& rows, int64_t n) const;
+
+  Folded hidden_, value_, out_;
+};
+TORCH_MODULE(Synthesizer);
+
+}  // namespace aft::nn
