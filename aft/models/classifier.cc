@@ -17,12 +17,16 @@ namespace {
 /// nothing is cut.
 void first_weights(torch::Tensor x) { x.normal_(0, 0.02).clamp_(-2, 2); }
 
+/// Mixers whose positions are those of a grid have no place for a token.
+bool needs_grid(const std::string& mixer) {
+  return mixer == "aft-conv" || mixer == "lambda";
+}
+
 }  // namespace
 
 void ClassifierConfig::follow_mixer() {
-  const bool convolutional = mixer == "aft-conv";
-  pool = convolutional ? "mean" : "token";
-  positions = !convolutional;
+  pool = needs_grid(mixer) ? "mean" : "token";
+  positions = mixer != "aft-conv";
 }
 
 ClassifierImpl::ClassifierImpl(const ClassifierConfig& c) : config(c) {
@@ -38,13 +42,13 @@ void ClassifierImpl::reset() {
   at_least_one("classes", c.classes), at_least_one("mlp", c.mlp);
   at_least_one("patch", c.patch), at_least_one("rows", c.rows);
   at_least_one("columns", c.columns);
-  const auto& kinds = nn::mixer_kinds();
+  const auto& kinds = nn::mixer_kinds(/*causal=*/false);
   TORCH_CHECK(std::find(kinds.begin(), kinds.end(), c.mixer) != kinds.end(),
               "model.mixer must be one of ", c10::Join(", ", kinds), ", got '",
               c.mixer, "'");
   const bool conv = c.mixer == "aft-conv";
-  TORCH_CHECK(!(conv || c.mixer == "attention") ||
-                  (c.heads >= 1 && c.width % c.heads == 0),
+  const bool headless = c.mixer.rfind("aft-", 0) == 0 && !conv;
+  TORCH_CHECK(headless || (c.heads >= 1 && c.width % c.heads == 0),
               "model.heads must divide model.width = ", c.width, ", got ",
               c.heads);
   TORCH_CHECK(!conv || (c.window >= 1 && c.window % 2 == 1),
@@ -57,16 +61,17 @@ void ClassifierImpl::reset() {
   ops::check_gate("model.gate", c.gate);
   TORCH_CHECK(c.pool == "token" || c.pool == "mean",
               "model.pool must be token or mean, got '", c.pool, "'");
-  TORCH_CHECK(c.mixer != "aft-conv" || c.pool == "mean",
-              "model.pool must be mean for aft-conv, whose positions are those "
-              "of a grid, got token");
+  TORCH_CHECK(!needs_grid(c.mixer) || c.pool == "mean",
+              "model.pool must be mean for ", c.mixer,
+              ", whose positions are those of a grid, got token");
 
   nn::MixerOptions mixer;
   mixer.kind = c.mixer, mixer.dim = c.width, mixer.max_len = c.length();
   mixer.window = c.window, mixer.grid = 2, mixer.rank = c.rank;
   mixer.dense = c.dense, mixer.heads = c.heads, mixer.causal = false;
   mixer.gate = c.gate, mixer.window_only = c.window_only;
-  mixer.naive = c.naive;
+  mixer.naive = c.naive, mixer.rounds = c.rounds;
+  mixer.features = c.features, mixer.rows = c.rows, mixer.columns = c.columns;
   patch = register_module("patch",
                           torch::nn::Linear(3 * c.patch * c.patch, c.width));
   token = positions = torch::Tensor();
@@ -80,6 +85,7 @@ void ClassifierImpl::reset() {
     const double path = c.layers == 1 ? c.drop_path
                                       : c.drop_path * static_cast<double>(i) /
                                             static_cast<double>(c.layers - 1);
+    mixer.layer = i;
     blocks.push_back(register_module("blocks_" + std::to_string(i),
                                      nn::Block(nn::BlockOptions(mixer)
                                                    .mlp(c.mlp)

@@ -14,25 +14,29 @@
 #include <string>
 #include <vector>
 
+#include "aft/models/image_network.h"
 #include "aft/nn/block.h"
 
 namespace aft::models {
 
 struct ClassifierConfig {
-  std::string mixer = "attention";  ///< one of nn::mixer_kinds()
+  std::string mixer = "attention";  ///< one of nn::mixer_kinds(false)
   int64_t layers = 12;
   int64_t width = 192;  ///< channels of x
-  int64_t heads = 3;    ///< attention, aft-conv
-  int64_t window = 11;  ///< aft-conv: its kernel is window x window; aft-local
+  int64_t heads = 3;    ///< all but the other AFT
+  int64_t window = 11;  ///< aft-conv: its kernel is window x window; others as
+                        ///< nn::MixerOptions has it
   int64_t rank = 128;   ///< aft-full, aft-local: of the factorised biases
   bool dense = false;   ///< aft-full, aft-local: biases not factorised
   std::string gate =
       "sigmoid";  ///< AFT: the query's activation; none: no query
   bool window_only =
-      false;           ///< aft-local, aft-conv: nothing outside the window
-  bool naive = false;  ///< aft-conv: w itself is the parameter
-  int64_t mlp = 4;     ///< width of the MLP over `width`
-  int64_t patch = 16;  ///< side of a patch in pixels
+      false;             ///< aft-local, aft-conv: nothing outside the window
+  bool naive = false;    ///< aft-conv: w itself is the parameter
+  int64_t rounds = 4;    ///< reformer: of hashing
+  int64_t features = 0;  ///< performer; 0: floor(d ln d), d of a head
+  int64_t mlp = 4;       ///< width of the MLP over `width`
+  int64_t patch = 16;    ///< side of a patch in pixels
   int64_t rows = 14, columns = 14;  ///< patches of a training image
   int64_t classes = 1000;
   std::string pool = "token";  ///< what the head reads: token or mean
@@ -45,7 +49,8 @@ struct ClassifierConfig {
     f("mixer", s.mixer), f("layers", s.layers), f("width", s.width);
     f("heads", s.heads), f("window", s.window), f("rank", s.rank);
     f("dense", s.dense), f("gate", s.gate), f("window_only", s.window_only);
-    f("naive", s.naive), f("mlp", s.mlp), f("patch", s.patch);
+    f("naive", s.naive), f("rounds", s.rounds), f("features", s.features);
+    f("mlp", s.mlp), f("patch", s.patch);
     f("rows", s.rows), f("columns", s.columns), f("classes", s.classes);
     f("pool", s.pool), f("positions", s.positions), f("dropout", s.dropout);
     f("drop_path", s.drop_path);
@@ -56,7 +61,8 @@ struct ClassifierConfig {
   int64_t length() const { return rows * columns + (pool == "token" ? 1 : 0); }
 };
 
-class ClassifierImpl : public torch::nn::Cloneable<ClassifierImpl> {
+class ClassifierImpl : public torch::nn::Cloneable<ClassifierImpl>,
+                       public ImageNetwork {
  public:
   /// First weights as DeiT's: truncated normal of 0.02, biases 0. Throws
   /// c10::Error for a configuration that makes no sense.
@@ -68,9 +74,10 @@ class ClassifierImpl : public torch::nn::Cloneable<ClassifierImpl> {
   /// (bicubic); mixers with a bias for each pair of positions throw c10::Error.
   /// In training, seed chooses what is dropped. Without gradients and in
   /// evaluation mode, each thread takes images of its own.
-  torch::Tensor forward(const torch::Tensor& images, uint64_t seed = 0);
-  /// For inference only from then on, faster: Mixer::fold.
-  void fold();
+  torch::Tensor forward(const torch::Tensor& images,
+                        uint64_t seed = 0) override;
+  void fold() override;  ///< Mixer::fold
+  int64_t classes() const override { return config.classes; }
   /// Backward computes the activations of blocks again instead of keeping them.
   void recompute(bool on) { recompute_ = on; }
 

@@ -75,6 +75,11 @@ inline void get(const Json& j, const std::string& where,
     wrong_value(where, "a list of texts [\"...\"]", j);
   x = j.get<std::vector<std::string>>();
 }
+/// Whatever it holds: for who knows more than the struct.
+inline void get(const Json& j, const std::string& where, Json& x) {
+  if (!j.is_object()) wrong_value(where, "an object {...}", j);
+  x = j;
+}
 
 }  // namespace detail
 

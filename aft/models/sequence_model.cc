@@ -44,8 +44,8 @@ void SequenceModelImpl::reset() {
   nn::MixerOptions mixer;
   mixer.kind = c.mixer, mixer.dim = c.width, mixer.max_len = c.length;
   mixer.window = c.window, mixer.rank = c.rank, mixer.dense = c.dense;
-  mixer.heads = c.heads, mixer.out = c.out;
-  const auto block = nn::BlockOptions(mixer).mlp(c.mlp).dropout(c.dropout);
+  mixer.heads = c.heads, mixer.out = c.out, mixer.rounds = c.rounds;
+  mixer.features = c.features, mixer.columns = c.columns;
 
   embedding =
       register_module("embedding", torch::nn::Embedding(c.inputs(), c.width));
@@ -54,8 +54,10 @@ void SequenceModelImpl::reset() {
     positions = register_parameter("positions", at::empty({c.length, c.width}));
   blocks.clear();
   for (int64_t i = 0; i < c.layers; ++i) {
-    blocks.push_back(
-        register_module("blocks_" + std::to_string(i), nn::Block(block)));
+    mixer.layer = i;
+    blocks.push_back(register_module(
+        "blocks_" + std::to_string(i),
+        nn::Block(nn::BlockOptions(mixer).mlp(c.mlp).dropout(c.dropout))));
   }
   norm = register_module(
       "norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({c.width})));

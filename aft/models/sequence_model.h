@@ -17,14 +17,17 @@
 namespace aft::models {
 
 struct SequenceModelConfig {
-  std::string mixer = "aft-local";  ///< one of nn::mixer_kinds()
+  std::string mixer = "aft-local";  ///< one of nn::mixer_kinds(true)
   int64_t layers = 24;
   int64_t width = 256;    ///< channels of x
   int64_t length = 1024;  ///< T: positions of a training window
-  int64_t window = 32;    ///< aft-local: |t - j| < window; aft-conv: taps
+  int64_t window = 32;    ///< as nn::MixerOptions has it
   int64_t rank = 256;     ///< aft-full, aft-local: of the factorised biases
   bool dense = false;     ///< aft-full, aft-local: biases not factorised
-  int64_t heads = 8;      ///< attention, aft-conv
+  int64_t heads = 8;      ///< all but the other AFT
+  int64_t rounds = 4;     ///< reformer: of hashing
+  int64_t features = 0;   ///< performer; 0: floor(d ln d), d of a head
+  int64_t columns = 0;    ///< image-local2d: positions of a row
   bool out = true;        ///< the mixer's output projection
   int64_t mlp = 4;        ///< width of the MLP over `width`
   double dropout = 0.1;
@@ -36,7 +39,9 @@ struct SequenceModelConfig {
   static void fields(Self& s, const F& f) {
     f("mixer", s.mixer), f("layers", s.layers), f("width", s.width);
     f("length", s.length), f("window", s.window), f("rank", s.rank);
-    f("dense", s.dense), f("heads", s.heads), f("out", s.out), f("mlp", s.mlp);
+    f("dense", s.dense), f("heads", s.heads), f("rounds", s.rounds);
+    f("features", s.features), f("columns", s.columns), f("out", s.out);
+    f("mlp", s.mlp);
     f("dropout", s.dropout), f("positions", s.positions);
     f("vocabulary", s.vocabulary), f("start", s.start);
   }
