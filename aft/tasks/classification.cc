@@ -8,9 +8,10 @@
 #include <cstring>
 #include <utility>
 
+#include "aft/models/classifier.h"
+#include "aft/models/resnet.h"
 #include "aft/tasks/augment.h"
 #include "aft/tasks/picture_files.h"
-#include "aft/train/checkpoint.h"
 
 namespace aft::tasks {
 namespace {
@@ -44,17 +45,23 @@ void check_data(const LabelledConfig& data) {
   within("workers", static_cast<double>(data.workers), 1, 256);
 }
 
-Json complete(const Json& given) {
-  ClassificationConfig config;
-  config.task = "classification";
-  auto& model = config.model;
+/// model.classes, where it is not named (0), is what the data say.
+void follow_classes(int64_t& classes, const LabelledConfig& data) {
+  const int64_t known = static_cast<int64_t>(data.classes.size());
+  if (classes == 0) classes = known > 0 ? known : kClasses;
+  check(known == 0 || classes == known,
+        "model.classes must be what data.classes names, " +
+            std::to_string(known) + " (or not be named), got " +
+            std::to_string(classes));
+}
+
+Json complete_classifier(const Json& given, const LabelledConfig& data) {
+  models::ClassifierConfig model;
   // A first look for the mixer, which decides on defaults.
-  models::from_json(given, config);
+  models::from_json(given, model, "model");
   model.follow_mixer();
   model.rows = model.columns = model.classes = 0;
-  models::from_json(given, config);
-  const auto& data = config.data;
-  check_data(data);
+  models::from_json(given, model, "model");
   check(model.patch >= 1,
         "model.patch must be 1 or more, got " + std::to_string(model.patch));
   const auto patches = [&](const char* key, int64_t& value, const char* from,
@@ -71,12 +78,46 @@ Json complete(const Json& given) {
   };
   patches("rows", model.rows, "height", data.height);
   patches("columns", model.columns, "width", data.width);
-  const int64_t known = static_cast<int64_t>(data.classes.size());
-  if (model.classes == 0) model.classes = known > 0 ? known : kClasses;
-  check(known == 0 || model.classes == known,
-        "model.classes must be what data.classes names, " +
-            std::to_string(known) + " (or not be named), got " +
-            std::to_string(model.classes));
+  follow_classes(model.classes, data);
+  return models::to_json(model);
+}
+
+/// The one list of networks beside Classifier.
+struct Network {
+  std::string name;
+  Json (*complete)(const Json& given, const LabelledConfig& data);
+  std::shared_ptr<models::ImageNetwork> (*make)(const Json& model);
+};
+
+template <class Config, class Impl>
+Network network() {
+  return {Config().network,
+          [](const Json& given, const LabelledConfig& data) {
+            Config config;
+            config.classes = 0;
+            models::from_json(given, config, "model");
+            follow_classes(config.classes, data);
+            return models::to_json(config);
+          },
+          [](const Json& model) -> std::shared_ptr<models::ImageNetwork> {
+            return std::make_shared<Impl>(config_as<Config>(model));
+          }};
+}
+
+const Network* find(const Json& model) {
+  static const std::vector<Network> all = {
+      network<models::ResNetConfig, models::ResNetImpl>()};
+  return find_network(model, all);
+}
+
+Json complete(const Json& given) {
+  ClassificationConfig config;
+  config.task = "classification", config.model = Json::object();
+  models::from_json(given, config);
+  check_data(config.data);
+  const Network* network = find(config.model);
+  config.model = network ? network->complete(config.model, config.data)
+                         : complete_classifier(config.model, config.data);
   return models::to_json(config);
 }
 
@@ -101,10 +142,11 @@ std::unique_ptr<train::Task> make(Json& json, const Progress&) {
     throw DataError(name + ": expected two classes or more, got " +
                     std::to_string(C) +
                     (C == 1 ? ", '" + data.classes[0] + "'" : ""));
-  check(config.model.classes == C || config.model.classes == kClasses,
+  const int64_t named = config.model["classes"];
+  check(named == C || named == kClasses,
         "model.classes must be what the data have, " + std::to_string(C) +
-            " (or not be named), got " + std::to_string(config.model.classes));
-  config.model.classes = C;
+            " (or not be named), got " + std::to_string(named));
+  config.model["classes"] = C;
   check(
       data.mixup == 0 && data.cutmix == 0 ? true : config.train.batch % 2 == 0,
       "train.batch must be even for data.mixup and data.cutmix, which pair "
@@ -115,9 +157,7 @@ std::unique_ptr<train::Task> make(Json& json, const Progress&) {
 }
 
 std::shared_ptr<torch::nn::Module> model(const Json& config) {
-  return models::Classifier(
-             config_as<models::ClassifierConfig>(config.at("model")))
-      .ptr();
+  return make_network(config.at("model"));
 }
 
 }  // namespace
@@ -131,6 +171,11 @@ TaskKind classification_kind() {
           complete,
           make,
           model};
+}
+
+std::shared_ptr<models::ImageNetwork> make_network(const Json& model) {
+  if (const Network* network = find(model)) return network->make(model);
+  return models::Classifier(config_as<models::ClassifierConfig>(model)).ptr();
 }
 
 void normalise(const io::Image& image, float* to) {
@@ -187,8 +232,13 @@ ClassificationTask::ClassificationTask(const ClassificationConfig& config,
   check_parts(config.data.path, static_cast<int64_t>(pictures_->train().size()),
               static_cast<int64_t>(pictures_->valid().size()));
   torch::manual_seed(static_cast<uint64_t>(config.train.seed));
-  model_ = models::Classifier(config.model);
-  model_->recompute(config.train.recompute);
+  model_ = make_network(config.model);
+  if (auto* classifier = model_->as<models::ClassifierImpl>()) {
+    classifier->recompute(config.train.recompute);
+  } else {
+    check(!config.train.recompute,
+          "train.recompute must be false for this network, got true");
+  }
   const uint64_t own = nn::mix(static_cast<uint64_t>(config.train.seed), 3);
   loader_ = std::make_unique<Loader>(
       3 * config.data.height * config.data.width,
@@ -209,7 +259,7 @@ int64_t ClassificationTask::picture(int64_t example) {
 torch::Tensor ClassificationTask::loss(int64_t first, int64_t count,
                                        uint64_t seed) {
   const auto& data = config_.data;
-  const int64_t C = config_.model.classes;
+  const int64_t C = model_->classes();
   const LabelledBatch batch = loader_->get(first, count);
   const torch::Tensor images =
       batch.values.view({count, 3, data.height, data.width});
@@ -237,7 +287,7 @@ train::Validation ClassificationTask::validate() {
   std::vector<int64_t> same(pictures_->classes().size());
   for (size_t i = 0; i < same.size(); ++i) same[i] = static_cast<int64_t>(i);
   const Accuracy a =
-      evaluate(model_, *pictures_, pictures_->valid(), same, config_.data,
+      evaluate(*model_, *pictures_, pictures_->valid(), same, config_.data,
                std::max<int64_t>(config_.train.batch, 16));
   // The fewest mistakes; among equals, the smaller loss.
   return {a.loss,
@@ -245,7 +295,7 @@ train::Validation ClassificationTask::validate() {
           {{"top1", a.top1}, {"top5", a.top5}}};
 }
 
-Accuracy evaluate(models::Classifier model, const LabelledPictures& pictures,
+Accuracy evaluate(models::ImageNetwork& model, const LabelledPictures& pictures,
                   const LabelledPart& part,
                   const std::vector<int64_t>& to_model,
                   const LabelledConfig& how, int64_t batch,
@@ -257,11 +307,11 @@ Accuracy evaluate(models::Classifier model, const LabelledPictures& pictures,
     if (to_model[label] < 0)
       throw DataError(pictures.name(i) + ": its class '" +
                       pictures.classes()[label] + "' is none of the model's " +
-                      std::to_string(model->config.classes));
+                      std::to_string(model.classes()));
   }
   at::NoGradGuard no_grad;
-  const bool was_training = model->is_training();
-  model->eval();
+  const bool was_training = model.is_training();
+  model.eval();
   Loader loader(
       3 * how.height * how.width,
       [&](int64_t i, float* to) {
@@ -274,11 +324,11 @@ Accuracy evaluate(models::Classifier model, const LabelledPictures& pictures,
       how.workers, all);
   Accuracy out;
   out.images = all;
-  const int64_t k = std::min<int64_t>(5, model->config.classes);
+  const int64_t k = std::min<int64_t>(5, model.classes());
   for (int64_t i = 0; i < all;) {
     const int64_t B = std::min(batch, all - i);
     const LabelledBatch pack = loader.get(i, B);
-    const torch::Tensor logits = model->forward(
+    const torch::Tensor logits = model.forward(
                             pack.values.view({B, 3, how.height, how.width})),
                         labels = at::tensor(pack.labels, at::kLong);
     const torch::Tensor right =
@@ -290,7 +340,7 @@ Accuracy evaluate(models::Classifier model, const LabelledPictures& pictures,
     i += B;
     if (progress) progress(i, all);
   }
-  model->train(was_training);
+  model.train(was_training);
   const double n = static_cast<double>(all);
   out.top1 /= n, out.top5 /= n, out.loss /= n;
   return out;
@@ -325,20 +375,18 @@ std::vector<int64_t> match_classes(const std::vector<std::string>& data,
   return out;
 }
 
-models::Classifier load_classifier(const std::string& directory,
-                                   const models::ClassifierConfig& config) {
-  models::Classifier model{nullptr};
+std::shared_ptr<models::ImageNetwork> load_classifier(
+    const std::string& directory, const Json& model) {
+  std::shared_ptr<models::ImageNetwork> network;
   try {
-    model = models::Classifier(config);
+    network = make_network(model);
   } catch (const c10::Error& e) {
     throw models::ConfigError(directory +
                               "/config.json: " + e.what_without_backtrace());
   }
-  train::load_tensors(directory + "/model.safetensors",
-                      train::tensors_of(*model));
-  model->eval();
-  model->fold();
-  return model;
+  load_weights(directory, *network);
+  network->fold();
+  return network;
 }
 
 }  // namespace aft::tasks

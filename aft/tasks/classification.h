@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "aft/io/image.h"
-#include "aft/models/classifier.h"
+#include "aft/models/image_network.h"
 #include "aft/tasks/data.h"
 #include "aft/tasks/labelled.h"
 #include "aft/tasks/loader.h"
@@ -50,11 +50,15 @@ struct LabelledConfig {
   }
 };
 
-/// model.rows and model.columns are data.height and data.width in patches;
-/// model.classes is what the data have; model.pool and model.positions follow
-/// the mixer where they are not named.
-using ClassificationConfig =
-    RunConfig<models::ClassifierConfig, LabelledConfig>;
+/// The model is a Classifier, or what its key "network" names: resnet. Of a
+/// Classifier model.rows and model.columns are data.height and data.width in
+/// patches, and model.pool and model.positions follow the mixer where they are
+/// not named. model.classes is what the data have.
+using ClassificationConfig = RunConfig<Json, LabelledConfig>;
+
+/// The network of the part "model" of a complete configuration, with first
+/// weights. Throws c10::Error.
+std::shared_ptr<models::ImageNetwork> make_network(const Json& model);
 
 TaskKind classification_kind();
 
@@ -93,7 +97,7 @@ class ClassificationTask : public train::Task {
   std::shared_ptr<const LabelledPictures> pictures_;
   std::mutex mutex_;  // of order_, which loader_'s threads ask too
   Order order_;
-  models::Classifier model_{nullptr};
+  std::shared_ptr<models::ImageNetwork> model_;
   std::unique_ptr<Loader> loader_;
 };
 
@@ -108,7 +112,7 @@ struct Accuracy {
 /// width and crop as in centre(), and workers. Throws DataError for a picture
 /// of a class that the model does not know, io::Error for one that cannot be
 /// read.
-Accuracy evaluate(models::Classifier model, const LabelledPictures& pictures,
+Accuracy evaluate(models::ImageNetwork& model, const LabelledPictures& pictures,
                   const LabelledPart& part,
                   const std::vector<int64_t>& to_model,
                   const LabelledConfig& how, int64_t batch,
@@ -121,9 +125,9 @@ Accuracy evaluate(models::Classifier model, const LabelledPictures& pictures,
 std::vector<int64_t> match_classes(const std::vector<std::string>& data,
                                    const std::vector<std::string>& model);
 
-/// The weights of a model directory. In evaluation mode, folded. Throws
-/// io::Error, c10::Error.
-models::Classifier load_classifier(const std::string& directory,
-                                   const models::ClassifierConfig& config);
+/// The network of a model directory. In evaluation mode, folded. Throws
+/// ConfigError, io::Error.
+std::shared_ptr<models::ImageNetwork> load_classifier(
+    const std::string& directory, const Json& model);
 
 }  // namespace aft::tasks

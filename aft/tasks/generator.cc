@@ -12,6 +12,11 @@
 
 namespace aft::tasks {
 
+double next_random(uint64_t& state) {
+  state = nn::mix(state, 1);
+  return std::ldexp(static_cast<double>(state >> 11), -53);
+}
+
 int64_t draw(const torch::Tensor& logits, const Sampling& s, double random) {
   const torch::Tensor x = logits.to(at::kDouble).contiguous();
   const double* value = x.data_ptr<double>();
@@ -72,21 +77,32 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
 
 namespace {
 
-/// The tensors of a state by name. A ring of attention is as long as it must
-/// be, and no longer.
+std::string name_of(size_t layer, const char* what) {
+  return "layers." + std::to_string(layer) + "." + what;
+}
+
+/// The tensors of a state by name, but for those without a number in them. A
+/// ring that grows is as long as it must be, and no longer.
 train::NamedTensors tensors_of(const models::SequenceModelState& state,
-                               bool attention) {
+                               const std::vector<bool>& grows) {
   train::NamedTensors out;
   for (size_t i = 0; i < state.layers.size(); ++i) {
     const ops::Stream& s = state.layers[i];
-    const std::string name = "layers." + std::to_string(i) + ".";
-    const auto add = [&](const char* what, const torch::Tensor& x) {
-      if (x.defined())
-        out.emplace_back(name + what,
-                         attention ? x.narrow(1, 0, state.position) : x);
+    const auto add = [&](const char* what, const torch::Tensor& x, bool cut) {
+      if (x.defined() && x.numel() > 0)
+        out.emplace_back(name_of(i, what),
+                         cut ? x.narrow(1, 0, state.position) : x);
     };
-    add("sums", s.sums), add("ring_k", s.ring_k), add("ring_v", s.ring_v);
+    add("sums", s.sums, false);
+    add("ring_k", s.ring_k, grows[i]), add("ring_v", s.ring_v, grows[i]);
   }
+  return out;
+}
+
+/// Which layers keep all that came before: their rings begin empty.
+std::vector<bool> growing(const models::SequenceModelState& fresh) {
+  std::vector<bool> out;
+  for (const ops::Stream& s : fresh.layers) out.push_back(s.grows());
   return out;
 }
 
@@ -103,8 +119,7 @@ torch::Tensor rows_of(const std::vector<std::vector<int64_t>>& rows) {
 }  // namespace
 
 void Generator::save(const std::string& path) const {
-  train::NamedTensors all =
-      tensors_of(state_, model_->config.mixer == "attention");
+  train::NamedTensors all = tensors_of(state_, growing(model_->start(1)));
   all.emplace_back("seen", rows_of(seen_));
   std::vector<std::vector<int64_t>> random, inputs;
   for (const uint64_t r : random_) random.push_back({static_cast<int64_t>(r)});
@@ -126,6 +141,7 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
   const auto& config = model_->config;
   const int64_t B = static_cast<int64_t>(prompts_.size());
   state_ = model_->start(B);
+  const std::vector<bool> grows = growing(state_);
   int64_t kept = 0;  // symbols in `seen`
   {
     const io::SafeTensors file = io::SafeTensors::open(path);
@@ -142,24 +158,27 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
     }
     const std::vector<int64_t>& shape = file.at("seen").shape;
     kept = shape.size() == 2 ? shape[1] : 0;
-    if (config.mixer == "attention") {
+    for (size_t i = 0; i < grows.size(); ++i) {
+      if (!grows[i]) continue;
       // Before memory is asked for: does the file have so much?
-      const std::vector<int64_t>& ring = file.at("layers.0.ring_k").shape;
+      const std::string name = name_of(i, "ring_v");
+      const std::vector<int64_t>& ring = file.at(name).shape;
       if (ring.size() != 3 || ring[1] != state_.position)
-        throw io::Error(path + ": 'layers.0.ring_k' must be [B, " +
+        throw io::Error(path + ": '" + name + "' must be [B, " +
                         std::to_string(state_.position) + ", D]");
     }
   }
-  for (ops::Stream& s : state_.layers) {
+  for (size_t i = 0; i < grows.size(); ++i) {
+    ops::Stream& s = state_.layers[i];
     s.position = state_.position;
-    if (config.mixer != "attention") continue;
-    s.ring_k = at::empty({B, s.position, config.width}, s.ring_k.options());
-    s.ring_v = at::empty_like(s.ring_k);
+    if (!grows[i]) continue;
+    for (torch::Tensor* ring : {&s.ring_k, &s.ring_v})
+      *ring = at::empty({B, s.position, ring->size(2)}, ring->options());
   }
   const torch::Tensor seen = at::empty({B, kept}, at::kLong),
                       random = at::empty({B, 1}, at::kLong),
                       inputs = at::empty({B, 1}, at::kLong);
-  train::NamedTensors all = tensors_of(state_, config.mixer == "attention");
+  train::NamedTensors all = tensors_of(state_, grows);
   all.emplace_back("seen", seen);
   all.emplace_back("random", random);
   all.emplace_back("inputs", inputs);
@@ -213,10 +232,8 @@ std::vector<int64_t> Generator::next() {
       inputs_[i] = prompts_[i][time_];
       continue;
     }
-    random_[i] = nn::mix(random_[i], 1);
-    const double random =
-        std::ldexp(static_cast<double>(random_[i] >> 11), -53);
-    drawn.push_back(draw(logits[static_cast<int64_t>(i)], sampling_, random));
+    drawn.push_back(draw(logits[static_cast<int64_t>(i)], sampling_,
+                         next_random(random_[i])));
     inputs_[i] = drawn.back();
   }
   ++time_;

@@ -57,6 +57,8 @@ class Generator {
   size_t time_ = 0;              // symbols taken from the prompts
 };
 
+/// The next random number in [0, 1) of a stream.
+double next_random(uint64_t& state);
 /// One symbol from logits [vocabulary]; random in [0, 1).
 int64_t draw(const torch::Tensor& logits, const Sampling& sampling,
              double random);

@@ -12,37 +12,29 @@
 namespace aft::tasks {
 namespace {
 
-constexpr int64_t kStart = 256;
-
 Json complete(const Json& given) {
   ImageConfig config;
-  config.task = "image";
-  auto& model = config.model;
-  model.start = true, model.length = 0;
+  config.task = "image", config.model = Json::object();
   models::from_json(given, config);
   const auto check = [](bool good, const std::string& what) {
     if (!good) throw models::ConfigError(what);
   };
-  const int64_t height = config.data.height, width = config.data.width;
+  const auto& data = config.data;
   for (const auto& [name, side] :
-       {std::pair<std::string, int64_t>{"height", height}, {"width", width}}) {
-    check(side >= 1 && side <= 4096,
-          "data." + name + " must be 1 to 4096, got " + std::to_string(side));
+       {std::pair{"height", data.height}, std::pair{"width", data.width}}) {
+    check(side >= 1 && side <= 4096, std::string("data.") + name +
+                                         " must be 1 to 4096, got " +
+                                         std::to_string(side));
   }
-  const int64_t length = 3 * height * width;
-  if (model.length == 0) model.length = length;
-  check(model.length == length,
-        "model.length must be 3 data.height data.width = " +
-            std::to_string(length) + " (or not be named), got " +
-            std::to_string(model.length));
-  check(model.start, "model.start must be true for images, got false");
-  check(model.vocabulary == 256,
-        "model.vocabulary must be 256 for images, got " +
-            std::to_string(model.vocabulary));
-  check(
-      config.data.shift >= 0 && config.data.shift <= 255,
-      "data.shift must be 0 to 255, got " + std::to_string(config.data.shift));
+  check(data.shift >= 0 && data.shift <= 255,
+        "data.shift must be 0 to 255, got " + std::to_string(data.shift));
+  config.model = complete_picture_model(config.model, data.height, data.width);
   return models::to_json(config);
+}
+
+/// With first weights.
+PictureModel make_model(const ImageConfig& config) {
+  return PictureModel(config.model, config.data.height, config.data.width);
 }
 
 std::unique_ptr<train::Task> make(Json& json, const Progress& progress) {
@@ -59,17 +51,8 @@ std::unique_ptr<train::Task> make(Json& json, const Progress& progress) {
   return std::make_unique<ImageTask>(config, std::move(pictures));
 }
 
-/// What the model reads and what it should say, [B, T] each, from the values of
-/// pictures.
-std::pair<torch::Tensor, torch::Tensor> sequences(const uint8_t* pictures,
-                                                  int64_t B, int64_t T) {
-  const torch::Tensor targets =
-      at::from_blob(const_cast<uint8_t*>(pictures), {B, T}, at::kByte)
-          .to(at::kLong);
-  return {at::cat({at::full({B, 1}, kStart, targets.options()),
-                   targets.narrow(1, 0, T - 1)},
-                  1),
-          targets};
+std::shared_ptr<torch::nn::Module> model(const Json& config) {
+  return make_model(config_as<ImageConfig>(config)).module();
 }
 
 }  // namespace
@@ -79,10 +62,10 @@ TaskKind image_kind() {
           "bits/dim",
           "`aft sample DIR` draws pictures, `aft complete DIR` completes some",
           {"height", "width", "valid_images"},
-          /*derived=*/{"length"},
+          /*derived=*/{"length", "columns"},
           complete,
           make,
-          sequence_model};
+          model};
 }
 
 void augment(const PicturesConfig& config, const uint8_t* from, uint64_t random,
@@ -110,8 +93,8 @@ ImageTask::ImageTask(const ImageConfig& config, Pictures pictures)
   check_parts(config.data.path, pictures_.train().count,
               pictures_.valid().count);
   torch::manual_seed(static_cast<uint64_t>(config.train.seed));
-  model_ = models::SequenceModel(config.model);
-  model_->recompute(config.train.recompute);
+  model_ = make_model(config);
+  model_.recompute(config.train.recompute);
 }
 
 torch::Tensor ImageTask::loss(int64_t first, int64_t count, uint64_t seed) {
@@ -123,8 +106,7 @@ torch::Tensor ImageTask::loss(int64_t first, int64_t count, uint64_t seed) {
             nn::mix(own, static_cast<uint64_t>(first + i)),
             batch.data() + i * part.size);
   }
-  const auto [inputs, targets] = sequences(batch.data(), count, part.size);
-  return cross_entropy(model_->forward(inputs, seed), targets, /*mean=*/true);
+  return -model_.log_prob(batch.data(), count, seed).mean();
 }
 
 train::Validation ImageTask::validate() {
@@ -132,50 +114,23 @@ train::Validation ImageTask::validate() {
   return {loss, loss, {}};
 }
 
-double evaluate(models::SequenceModel model, const PicturePart& pictures,
+double evaluate(const PictureModel& model, const PicturePart& pictures,
                 int64_t batch, const Progress& progress) {
   TORCH_CHECK(pictures.count >= 1, "evaluation needs a picture or more");
-  TORCH_CHECK(pictures.size == model->config.length, "a model for pictures of ",
-              model->config.length, " values cannot judge pictures of ",
-              pictures.size);
+  TORCH_CHECK(pictures.size == model.size(), "a model for pictures of ",
+              model.size(), " values cannot judge pictures of ", pictures.size);
   at::NoGradGuard no_grad;
-  const bool was_training = model->is_training();
-  model->eval();
+  const bool was_training = model.module()->is_training();
+  model.module()->eval();
   double total = 0;
   for (int64_t i = 0; i < pictures.count;) {
     const int64_t B = std::min(batch, pictures.count - i);
-    const auto [inputs, targets] = sequences(pictures[i], B, pictures.size);
-    total += cross_entropy(model->forward(inputs), targets, /*mean=*/false)
-                 .sum(at::kDouble)
-                 .item<double>();
+    total -= model.log_prob(pictures[i], B).sum(at::kDouble).item<double>();
     i += B;
     if (progress) progress(i, pictures.count);
   }
-  model->train(was_training);
+  model.module()->train(was_training);
   return total / static_cast<double>(pictures.count * pictures.size);
-}
-
-std::vector<std::vector<uint8_t>> complete_pictures(
-    models::SequenceModel model, const Sampling& sampling,
-    const std::vector<std::vector<uint8_t>>& given, const Progress& progress) {
-  const int64_t T = model->config.length;
-  std::vector<std::vector<int64_t>> prompts;
-  for (const auto& g : given) {
-    TORCH_CHECK(static_cast<int64_t>(g.size()) <= T,
-                "a picture of this model has ", T, " values, but ", g.size(),
-                " are given");
-    prompts.emplace_back(1, kStart);
-    prompts.back().insert(prompts.back().end(), g.begin(), g.end());
-  }
-  std::vector<std::vector<uint8_t>> out = given;
-  Generator generator(std::move(model), sampling, std::move(prompts));
-  for (int64_t t = 0; t < T; ++t) {
-    const std::vector<int64_t> drawn = generator.next();
-    for (size_t i = 0; i < drawn.size(); ++i)
-      if (drawn[i] >= 0) out[i].push_back(static_cast<uint8_t>(drawn[i]));
-    if (progress) progress(t + 1, T);
-  }
-  return out;
 }
 
 }  // namespace aft::tasks

@@ -1,6 +1,6 @@
 // Autoregressive images: a picture is the sequence of its sub-pixels, row by
 // row, red, green, blue of each pixel, and each is predicted from those before
-// it. Training, likelihood, sampling and completion.
+// it. Training and likelihood; picture_model.h draws.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "aft/tasks/data.h"
-#include "aft/tasks/generator.h"
+#include "aft/tasks/picture_model.h"
 #include "aft/tasks/pictures.h"
 #include "aft/tasks/task.h"
 
@@ -30,9 +30,9 @@ struct PicturesConfig {
   }
 };
 
-/// model.length is 3 height width, model.start true, model.vocabulary 256:
-/// symbol 256 stands before the first sub-pixel.
-using ImageConfig = RunConfig<models::SequenceModelConfig, PicturesConfig>;
+/// A model of sequences has model.length 3 height width, model.start true and
+/// model.vocabulary 256: symbol 256 stands before the first sub-pixel.
+using ImageConfig = RunConfig<Json, PicturesConfig>;
 
 TaskKind image_kind();
 
@@ -48,30 +48,21 @@ class ImageTask : public train::Task {
   /// The model's first weights come from config.train.seed. Throws DataError,
   /// c10::Error.
   ImageTask(const ImageConfig& config, Pictures pictures);
-  torch::nn::Module& model() override { return *model_; }
+  torch::nn::Module& model() override { return *model_.module(); }
   torch::Tensor loss(int64_t first, int64_t count, uint64_t seed) override;
   train::Validation validate() override;
-  int64_t tokens() const override { return config_.model.length; }
+  int64_t tokens() const override { return model_.size(); }
 
  private:
   ImageConfig config_;
   Pictures pictures_;
   Order order_;
-  models::SequenceModel model_{nullptr};
+  PictureModel model_;
 };
 
 /// The mean loss of pictures in nats a sub-pixel. Throws c10::Error for none,
 /// or where their size is not the model's.
-double evaluate(models::SequenceModel model, const PicturePart& pictures,
+double evaluate(const PictureModel& model, const PicturePart& pictures,
                 int64_t batch, const Progress& progress = {});
-
-/// Pictures from a model, sub-pixel by sub-pixel on its state: a picture for
-/// each of `given`, of model.length values, that begins with exactly those
-/// given (any number, none too). They run together; pictures of different
-/// calls draw their own random numbers where sampling.first says so.
-std::vector<std::vector<uint8_t>> complete_pictures(
-    models::SequenceModel model, const Sampling& sampling,
-    const std::vector<std::vector<uint8_t>>& given,
-    const Progress& progress = {});
 
 }  // namespace aft::tasks

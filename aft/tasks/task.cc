@@ -55,12 +55,16 @@ std::shared_ptr<torch::nn::Module> sequence_model(const Json& config) {
       .ptr();
 }
 
+void load_weights(const std::string& directory, torch::nn::Module& model) {
+  train::load_tensors(directory + "/model.safetensors",
+                      train::tensors_of(model));
+  model.eval();
+}
+
 models::SequenceModel load_model(const std::string& directory,
                                  const models::SequenceModelConfig& config) {
   models::SequenceModel model(config);
-  train::load_tensors(directory + "/model.safetensors",
-                      train::tensors_of(*model));
-  model->eval();
+  load_weights(directory, *model);
   return model;
 }
 

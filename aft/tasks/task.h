@@ -75,7 +75,26 @@ Json load_config(const std::string& directory, const std::string& task);
 /// TaskKind::model of the tasks on sequences.
 std::shared_ptr<torch::nn::Module> sequence_model(const Json& config);
 
-/// The weights of a model directory. In evaluation mode. Throws io::Error,
+/// The entry of `all`, a task's networks, that the key "network" of a model's
+/// configuration names; null where there is no such key. Throws ConfigError.
+template <class Network>
+const Network* find_network(const Json& model,
+                            const std::vector<Network>& all) {
+  if (!model.is_object() || !model.contains("network")) return nullptr;
+  std::string known;
+  for (const Network& network : all) {
+    if (model["network"] == network.name) return &network;
+    known += (known.empty() ? "" : ", ") + network.name;
+  }
+  throw models::ConfigError("model.network must be one of " + known +
+                            " (or not be named), got " +
+                            models::kind_of(model["network"]));
+}
+
+/// Reads the weights of a model directory into `model`, which is in evaluation
+/// mode from then on. Throws io::Error.
+void load_weights(const std::string& directory, torch::nn::Module& model);
+/// A model of sequences with the weights of a directory. Throws io::Error,
 /// c10::Error.
 models::SequenceModel load_model(const std::string& directory,
                                  const models::SequenceModelConfig& config);

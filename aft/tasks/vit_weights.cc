@@ -237,6 +237,11 @@ class VitFile {
 
 ClassifierWeights read_directory(const std::string& path) {
   const Json config = load_config(path, "classification");
+  if (config["model"].contains("network"))
+    throw models::ConfigError(path +
+                              "/config.json: expected a model made of "
+                              "blocks, got the network " +
+                              config["model"]["network"].get<std::string>());
   ClassifierWeights out;
   out.path = path;
   out.config = config_as<models::ClassifierConfig>(config.at("model"));

@@ -1,4 +1,4 @@
-// Autoregressive images: configuration, augmentation, likelihood, completion.
+// Autoregressive images: configuration, augmentation, training.
 #include "aft/tasks/image.h"
 
 #include <gtest/gtest.h>
@@ -10,29 +10,26 @@
 
 #include "aft/tasks/data.h"
 #include "aft/tasks/presets.h"
+#include "tests/tasks/small_models.h"
 
 namespace aft::tasks {
 namespace {
 
-ImageConfig small(const std::string& mixer) {
-  ImageConfig c;
-  c.task = "image";
-  c.data.height = 3, c.data.width = 2, c.data.valid_images = 5;
-  auto& m = c.model;
-  m.mixer = mixer, m.layers = 2, m.width = 16, m.length = 18, m.window = 5;
-  m.rank = 3, m.heads = 4, m.dropout = 0.1, m.start = true, m.out = false;
-  c.train.batch = 2;
-  return c;
+ImageConfig small(const Json& model) {
+  const Json given{{"task", "image"},
+                   {"model", model},
+                   {"data", {{"height", 3}, {"width", 2}, {"valid_images", 5}}},
+                   {"train", {{"batch", 2}}}};
+  return config_as<ImageConfig>(task_kind(given).complete(given));
 }
 
-/// A model whose weights are far from where they start.
-models::SequenceModel stirred(const std::string& mixer) {
-  torch::manual_seed(4);
-  models::SequenceModel model(small(mixer).model);
-  torch::NoGradGuard no_grad;
-  for (auto& p : model->parameters()) p.add_(0.3 * torch::randn_like(p));
-  model->eval();
-  return model;
+ImageConfig local() {
+  return small({{"mixer", "aft-local"},
+                {"layers", 2},
+                {"width", 16},
+                {"window", 5},
+                {"rank", 3},
+                {"out", false}});
 }
 
 std::string failure(const std::function<void()>& f) {
@@ -47,18 +44,27 @@ std::string failure(const std::function<void()>& f) {
 TEST(ImageConfig, LengthFollowsFromTheSize) {
   const auto complete = [](const std::string& text) {
     const Json j = Json::parse(text);
-    return config_as<ImageConfig>(task_kind(j).complete(j));
+    return config_as<models::SequenceModelConfig>(
+        task_kind(j).complete(j).at("model"));
   };
-  EXPECT_EQ(complete(R"({"task": "image"})").model.length, 3072);
-  const ImageConfig c =
+  EXPECT_EQ(complete(R"({"task": "image"})").length, 3072);
+  const auto c =
       complete(R"({"task": "image", "data": {"height": 4, "width": 5}})");
-  EXPECT_EQ(c.model.length, 60);
-  EXPECT_TRUE(c.model.start);
-  EXPECT_EQ(c.model.inputs(), 257);
+  EXPECT_EQ(c.length, 60);
+  EXPECT_EQ(c.columns, 15);
+  EXPECT_TRUE(c.start);
+  EXPECT_EQ(c.inputs(), 257);
   for (const auto& [text, word] :
        std::vector<std::pair<std::string, std::string>>{
            {R"("model": {"length": 100})", "model.length must be"},
+           {R"("model": {"columns": 100})", "model.columns must be"},
            {R"("model": {"start": false})", "model.start"},
+           {R"("model": [])", "model must be an object"},
+           {R"("model": {"network": "vgg"})",
+            "model.network must be one of pixelcnn, pixelcnn++, pixelsnail"},
+           {R"("model": {"network": 3})", "model.network must be one of"},
+           {R"("model": {"network": "pixelcnn", "mixer": "aft-simple"})",
+            "unknown key 'model.mixer'"},
            {R"("model": {"vocabulary": 10})", "model.vocabulary"},
            {R"("data": {"height": 0})", "data.height"},
            {R"("data": {"width": 9999999999})", "data.width"},
@@ -81,9 +87,10 @@ TEST(ImagePresets, ParametersOfALayerAreThePapers) {
   const auto mixer = [](const std::string& name) {
     Json j = preset(name).config;
     j["model"]["layers"] = 1;
-    const ImageConfig c = config_as<ImageConfig>(task_kind(j).complete(j));
-    EXPECT_EQ(c.model.length, 3072);
-    models::SequenceModel model(c.model);
+    const auto c = config_as<models::SequenceModelConfig>(
+        task_kind(j).complete(j).at("model"));
+    EXPECT_EQ(c.length, 3072);
+    models::SequenceModel model(c);
     int64_t n = 0;
     for (const auto& p : model->blocks[0]->mixer->parameters()) n += p.numel();
     return n;
@@ -131,7 +138,7 @@ TEST(Augment, FlipsShiftsAndClips) {
 }
 
 TEST(ImageTask, TheSameExamplesEachTime) {
-  const ImageConfig c = small("aft-local");
+  const ImageConfig c = local();
   const auto open = [&] { return Pictures::open("", 3, 2, 5); };
   ImageTask a(c, open()), b(c, open());
   a.model().eval(), b.model().eval();
@@ -158,9 +165,34 @@ TEST(ImageTask, TheSameExamplesEachTime) {
   EXPECT_THROW(ImageTask(none, Pictures::open("", 3, 2, 0)), DataError);
 }
 
+/// Networks over pictures are trained like models of sequences.
+TEST(ImageTask, TrainsNetworks) {
+  for (const char* network : {"pixelcnn", "pixelcnn++", "pixelsnail"}) {
+    SCOPED_TRACE(network);
+    ImageConfig c = small(small_network(network));
+    ImageTask task(c, Pictures::open("", 3, 2, 5));
+    EXPECT_EQ(task.tokens(), 18);
+    task.model().train();
+    torch::optim::Adam adam(task.model().parameters(), 1e-2);
+    const double before = task.validate().loss;
+    for (int64_t step = 0; step < 60; ++step) {
+      adam.zero_grad();
+      task.loss(8 * step, 8, static_cast<uint64_t>(step)).backward();
+      adam.step();
+    }
+    EXPECT_LT(task.validate().loss, before - 0.1);
+    EXPECT_TRUE(task.model().is_training());
+    c.train.recompute = true;
+    EXPECT_NE(failure([&] {
+                ImageTask(c, Pictures::open("", 3, 2, 5));
+              }).find("train.recompute must be false"),
+              std::string::npos);
+  }
+}
+
 /// Everything learns: the start symbol, positions and biases too.
 TEST(ImageTask, EveryParameterHasAGradient) {
-  ImageTask task(small("aft-local"), Pictures::open("", 3, 2, 5));
+  ImageTask task(local(), Pictures::open("", 3, 2, 5));
   task.model().train();
   task.loss(0, 8, 1).backward();
   for (const auto& p : task.model().named_parameters()) {
@@ -169,88 +201,6 @@ TEST(ImageTask, EveryParameterHasAGradient) {
   }
   const auto embedding = task.model().named_parameters()["embedding.weight"];
   EXPECT_GT(embedding.grad()[256].abs().sum().item<double>(), 0);
-}
-
-/// -log p of a picture, one sub-pixel after the other.
-double streamed(models::SequenceModel model, const uint8_t* picture) {
-  models::SequenceModelState state = model->start(1);
-  double total = 0;
-  for (int64_t t = 0; t < model->config.length; ++t) {
-    const int64_t input = t == 0 ? 256 : picture[t - 1];
-    const torch::Tensor logits =
-        model->step(torch::tensor({input}), state)[0].to(torch::kDouble);
-    total -= logits.log_softmax(0)[picture[t]].item<double>();
-  }
-  return total;
-}
-
-TEST(Likelihood, ByStreamingIsThatOfTheParallelForward) {
-  const Pictures pictures = Pictures::open("", 3, 2, 0);
-  PicturePart part = pictures.test();
-  part.count = 7;
-  for (const std::string& mixer : nn::mixer_kinds()) {
-    SCOPED_TRACE(mixer);
-    models::SequenceModel model = stirred(mixer);
-    double total = 0;
-    for (int64_t i = 0; i < part.count; ++i) total += streamed(model, part[i]);
-    for (int64_t batch : {1, 3, 100})
-      EXPECT_NEAR(evaluate(model, part, batch), total / (7 * 18), 1e-5);
-  }
-  PicturePart other = Pictures::open("", 3, 3, 0).test();
-  EXPECT_THROW(evaluate(stirred("aft-simple"), other, 2), c10::Error);
-  other.count = 0;
-  EXPECT_THROW(evaluate(stirred("aft-simple"), other, 2), c10::Error);
-}
-
-TEST(Complete, BeginsWithWhatIsGiven) {
-  const Pictures pictures = Pictures::open("", 3, 2, 0);
-  const auto first = [&](int64_t i, int64_t n) {
-    const uint8_t* p = pictures.test()[i];
-    return std::vector<uint8_t>(p, p + n);
-  };
-  const std::vector<std::vector<uint8_t>> given = {
-      first(0, 6), first(1, 0), first(2, 17), first(3, 18), first(0, 6)};
-  for (const std::string& mixer : nn::mixer_kinds()) {
-    SCOPED_TRACE(mixer);
-    models::SequenceModel model = stirred(mixer);
-    Sampling s;
-    s.seed = 5;
-    int64_t steps = 0;
-    const auto got =
-        complete_pictures(model, s, given, [&](int64_t done, int64_t all) {
-          EXPECT_EQ(all, 18);
-          steps = done;
-        });
-    EXPECT_EQ(steps, 18);
-    ASSERT_EQ(got.size(), 5u);
-    for (size_t i = 0; i < 5; ++i) {
-      ASSERT_EQ(got[i].size(), 18u);
-      EXPECT_TRUE(std::equal(given[i].begin(), given[i].end(), got[i].begin()));
-    }
-    EXPECT_NE(got[0], got[4]);  // the same beginning, drawn twice
-    EXPECT_EQ(got, complete_pictures(model, s, given));
-    s.first = 4;  // the fifth alone
-    EXPECT_EQ(complete_pictures(model, s, {given[4]})[0], got[4]);
-    s.first = 0, s.seed = 6;
-    EXPECT_NE(got, complete_pictures(model, s, given));
-
-    // The likeliest values are those of forward passes.
-    s.temperature = 0;
-    std::vector<uint8_t> by_hand = given[0];
-    torch::NoGradGuard no_grad;
-    while (by_hand.size() < 18) {
-      std::vector<int64_t> inputs = {256};
-      inputs.insert(inputs.end(), by_hand.begin(), by_hand.end());
-      by_hand.push_back(static_cast<uint8_t>(
-          model->forward(torch::tensor(inputs).unsqueeze(0))[0][-1]
-              .argmax()
-              .item<int64_t>()));
-    }
-    EXPECT_EQ(complete_pictures(model, s, {given[0]})[0], by_hand);
-  }
-  EXPECT_THROW(
-      complete_pictures(stirred("aft-simple"), {}, {std::vector<uint8_t>(19)}),
-      c10::Error);
 }
 
 }  // namespace

@@ -201,7 +201,7 @@ std::string directory(models::ClassifierImpl& model, const std::string& name) {
 
 TEST(Initialise, FromADirectoryOrAFile) {
   const ClassifierWeights w = read_vit(save(timm()));
-  for (const std::string& mixer : nn::mixer_kinds()) {
+  for (const std::string& mixer : nn::mixer_kinds(false)) {
     models::Classifier from = other(w.config, mixer),
                        to = other(w.config, mixer);
     stir(*from);

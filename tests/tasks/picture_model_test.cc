@@ -1,0 +1,129 @@
+// Every model of pictures, of sequences and networks: likelihood, completion.
+#include "aft/tasks/picture_model.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "aft/tasks/image.h"
+#include "tests/tasks/small_models.h"
+
+namespace aft::tasks {
+namespace {
+
+constexpr int64_t kSize = 18;  // 3 x 2 pixels
+
+std::vector<Json> all_models() {
+  std::vector<Json> out;
+  for (const std::string& mixer : nn::mixer_kinds(true))
+    out.push_back(small_sequence(mixer));
+  for (const char* network : {"pixelcnn", "pixelcnn++", "pixelsnail"})
+    out.push_back(small_network(network));
+  return out;
+}
+
+/// A model whose weights are far from where they start.
+PictureModel stirred(const Json& model) {
+  torch::manual_seed(4);
+  PictureModel out(complete_picture_model(model, 3, 2), 3, 2);
+  torch::NoGradGuard no_grad;
+  for (auto& p : out.module()->parameters()) p.add_(0.3 * torch::randn_like(p));
+  out.module()->eval();
+  return out;
+}
+
+/// The log-probabilities of the 256 values at place t of a picture, from
+/// log_prob alone: one picture for each value.
+torch::Tensor next_value(const PictureModel& model,
+                         const std::vector<uint8_t>& before) {
+  const size_t t = before.size(), size = static_cast<size_t>(kSize);
+  std::vector<uint8_t> pictures;
+  for (int v = 0; v < 256; ++v) {
+    std::vector<uint8_t> one = before;
+    one.push_back(static_cast<uint8_t>(v));
+    one.resize(size, 77);
+    pictures.insert(pictures.end(), one.begin(), one.end());
+  }
+  torch::NoGradGuard no_grad;
+  return model.log_prob(pictures.data(), 256)
+      .select(1, static_cast<int64_t>(t))
+      .to(torch::kDouble);
+}
+
+TEST(PictureModel, LikelihoodIsAProductOfDistributions) {
+  const Pictures pictures = Pictures::open("", 3, 2, 0);
+  PicturePart part = pictures.test();
+  part.count = 1;
+  for (const Json& config : all_models()) {
+    SCOPED_TRACE(config.dump());
+    const PictureModel model = stirred(config);
+    const std::vector<uint8_t> picture(part[0], part[0] + kSize);
+    double total = 0;
+    for (auto at = picture.begin(); at != picture.end(); ++at) {
+      const torch::Tensor next = next_value(model, {picture.begin(), at});
+      EXPECT_NEAR(next.exp().sum().item<double>(), 1, 1e-4);
+      total -= next[*at].item<double>();
+    }
+    EXPECT_NEAR(evaluate(model, part, 1), total / kSize, 1e-4);
+    PicturePart more = part;
+    more.count = 7;
+    for (int64_t batch : {1, 3})
+      EXPECT_NEAR(evaluate(model, more, batch), evaluate(model, more, 100),
+                  1e-5);
+  }
+  const PictureModel model = stirred(small_sequence("aft-simple"));
+  PicturePart other = Pictures::open("", 3, 3, 0).test();
+  EXPECT_THROW(evaluate(model, other, 2), c10::Error);
+  other.count = 0;
+  EXPECT_THROW(evaluate(model, other, 2), c10::Error);
+}
+
+TEST(PictureModel, CompletionBeginsWithWhatIsGiven) {
+  const Pictures pictures = Pictures::open("", 3, 2, 0);
+  const auto first = [&](int64_t i, int64_t n) {
+    const uint8_t* p = pictures.test()[i];
+    return std::vector<uint8_t>(p, p + n);
+  };
+  const std::vector<std::vector<uint8_t>> given = {
+      first(0, 6), first(1, 0), first(2, 17), first(3, 18), first(0, 6)};
+  for (const Json& config : all_models()) {
+    SCOPED_TRACE(config.dump());
+    const PictureModel model = stirred(config);
+    Sampling s;
+    s.seed = 5;
+    int64_t steps = 0;
+    const auto got = model.complete(s, given, [&](int64_t done, int64_t all) {
+      EXPECT_EQ(all, kSize);
+      steps = done;
+    });
+    EXPECT_EQ(steps, kSize);
+    ASSERT_EQ(got.size(), 5u);
+    for (size_t i = 0; i < 5; ++i) {
+      ASSERT_EQ(got[i].size(), static_cast<size_t>(kSize));
+      EXPECT_TRUE(std::equal(given[i].begin(), given[i].end(), got[i].begin()));
+    }
+    EXPECT_NE(got[0], got[4]);  // the same beginning, drawn twice
+    EXPECT_EQ(got, model.complete(s, given));
+    s.first = 4;  // the fifth alone
+    EXPECT_EQ(model.complete(s, {given[4]})[0], got[4]);
+    s.first = 0, s.seed = 6;
+    EXPECT_NE(got, model.complete(s, given));
+
+    // The likeliest values are those of the likelihood.
+    s.temperature = 0;
+    const auto likeliest = model.complete(s, {given[0]})[0];
+    for (size_t t = 6; t < static_cast<size_t>(kSize); t += 4) {
+      const torch::Tensor next =
+          next_value(model, {likeliest.begin(), likeliest.begin() + t});
+      EXPECT_NEAR(next.max().item<double>(), next[likeliest[t]].item<double>(),
+                  1e-4);
+    }
+  }
+  EXPECT_THROW(stirred(small_sequence("aft-simple"))
+                   .complete({}, {std::vector<uint8_t>(kSize + 1)}),
+               c10::Error);
+}
+
+}  // namespace
+}  // namespace aft::tasks
