@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "aft/models/classifier.h"
+#include "aft/tasks/classification.h"
 #include "cli/bench_peak.h"
 #include "cli/bench_time.h"
 #include "cli/commands.h"
@@ -31,10 +32,9 @@ struct Options {
 class Runner {
  public:
   Runner(const models::Json& config, int64_t batch, int64_t size)
-      : model_(tasks::config_as<models::ClassifierConfig>(config.at("model"))) {
-    const auto& c = model_->config;
-    height_ = size > 0 ? size : c.rows * c.patch;
-    width_ = size > 0 ? size : c.columns * c.patch;
+      : model_(tasks::make_network(config.at("model"))),
+        height_(size > 0 ? size : config["data"]["height"].get<int64_t>()),
+        width_(size > 0 ? size : config["data"]["width"].get<int64_t>()) {
     images_ = at::randn({batch, 3, height_, width_});
     count();
     model_->eval();
@@ -44,24 +44,25 @@ class Runner {
     at::NoGradGuard no_grad;
     model_->forward(images_);
   }
-  const models::ClassifierConfig& config() const { return model_->config; }
   int64_t height() const { return height_; }
   int64_t width() const { return width_; }
   int64_t parameters() const { return parameters_; }
   /// Floating-point operations of its matrix products for one image: what any
-  /// implementation has to do.
+  /// implementation has to do. 0: not known.
   double flops() const { return flops_; }
 
  private:
   void count() {
-    const auto& c = model_->config;
+    for (const auto& p : model_->parameters()) parameters_ += p.numel();
+    const auto* blocks = model_->as<models::ClassifierImpl>();
+    if (!blocks) return;
+    const auto& c = blocks->config;
     const double T =
         static_cast<double>(height_ / c.patch * (width_ / c.patch));
-    for (const auto& p : model_->parameters()) parameters_ += p.numel();
     for (const auto& m : model_->modules()) {
       const auto* linear = m->as<torch::nn::Linear>();
       if (!linear) continue;
-      const bool once = linear == model_->head.get();
+      const bool once = linear == blocks->head.get();
       flops_ +=
           2 * static_cast<double>(linear->weight.numel()) * (once ? 1 : T);
     }
@@ -69,7 +70,7 @@ class Runner {
       flops_ += 4 * T * T * static_cast<double>(c.width * c.layers);
   }
 
-  models::Classifier model_;
+  std::shared_ptr<models::ImageNetwork> model_;
   int64_t height_, width_, parameters_ = 0;
   double flops_ = 0;
   at::Tensor images_;
@@ -104,11 +105,13 @@ std::vector<Row> measure(const std::vector<models::Json>& configs,
   std::vector<Row> rows;
   for (size_t i = 0; i < configs.size(); ++i) {
     progress.next(names[i] + ": memory");
-    const auto peak = inference_peak(configs[i].dump(), o.batch, o.size);
+    const Measured memory =
+        measure_inference(configs[i].dump(), o.batch, o.size, 0);
     runners.push_back(std::make_unique<Runner>(configs[i], o.batch, o.size));
-    const auto& c = runners.back()->config();
-    rows.push_back({names[i], c.mixer, c.width, runners.back()->parameters()});
-    rows.back().peak_gb = peak ? *peak / 1e9 : 0;
+    const models::Json& m = configs[i]["model"];
+    rows.push_back({names[i], m.value("mixer", m.value("network", "")),
+                    m["width"], runners.back()->parameters()});
+    rows.back().peak_gb = memory.peak / 1e9;
     functions.push_back([r = runners.back().get()] { r->run(); });
   }
   progress.next("width " + std::to_string(rows[0].width) +
@@ -138,8 +141,8 @@ void run(Options o) {
   std::vector<int64_t> widths;
   for (const std::string& preset : o.presets) {
     std::vector<std::string> sets = o.sets;
-    if (o.quick) sets.push_back("model.layers=1");
     models::Json config = choose_config(preset, sets);
+    if (o.quick && !has_network(config)) config["model"]["layers"] = 1;
     if (config["task"] != "classification")
       throw UsageError("bench classify: " + preset + " is of task " +
                        config["task"].get<std::string>() +
@@ -182,7 +185,8 @@ void run(Options o) {
   for (const Row& r : rows) {
     cells.push_back({r.name, std::to_string(r.parameters), number(r.rate),
                      r.speedup > 0 ? verdict(r.speedup, 1, false) : "-",
-                     number(r.gflops), r.peak_gb > 0 ? number(r.peak_gb) : "-",
+                     r.gflops > 0 ? number(r.gflops) : "-",
+                     r.peak_gb > 0 ? number(r.peak_gb) : "-",
                      r.share > 0 ? verdict(r.share, 1, true) : "-"});
   }
   std::cout << table({"preset", "parameters", "images/s", "speedup", "gflop/s",
@@ -196,10 +200,11 @@ void run(Options o) {
 
 }  // namespace
 
-void classify_once(const std::string& config, int64_t batch, int64_t size) {
-  Runner runner(models::Json::parse(config), batch, size);
-  runner.run();
-  runner.run();
+std::function<void()> inference_batches(const std::string& config,
+                                        int64_t batch, int64_t size) {
+  auto runner =
+      std::make_shared<Runner>(models::Json::parse(config), batch, size);
+  return [runner] { runner->run(); };
 }
 
 void add_bench_classify(CLI::App& bench) {

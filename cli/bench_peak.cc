@@ -2,16 +2,16 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <fcntl.h>
 #include <malloc.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <signal.h>
 
 #include <cstdio>
 #include <fstream>
-#include <iostream>
+#include <sstream>
 
 #include "cli/bench_rivals.h"
+#include "cli/bench_time.h"
+#include "cli/child.h"
 #include "cli/commands.h"
 
 namespace aft::cli {
@@ -42,82 +42,90 @@ void warm_up(Case c, const std::string& side, Pass pass) {
   at::mm(x, x);
 }
 
-double raise_of_peak(const Case& c, const std::string& side, Pass pass) {
-  warm_up(c, side, pass);
-  const Data data = make_data(c);
-  const Side what = make_side(side, c, data);
+}  // namespace
+
+double raise_of_peak(const std::function<void()>& call) {
   malloc_trim(0);
   // Sets the high-water mark to what is resident now. Where that is forbidden
   // the mark of the set-up stays, which can only make the result larger.
   std::ofstream("/proc/self/clear_refs") << "5" << std::flush;
   const double before = status("VmRSS:");
-  const std::vector<at::Tensor> results = what.run(pass);
+  call();
   return status("VmHWM:") - before;
 }
 
-}  // namespace
-
 namespace {
 
-/// What `aft <arguments>` prints, a number, in a process of its own.
-std::optional<double> number_of(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), "aft");
+/// `aft peak-of <arguments>`, which prints numbers, in a process of its own.
+std::vector<double> numbers_of(std::vector<std::string> arguments,
+                               std::string& error) {
+  arguments.insert(arguments.begin(), "peak-of");
   arguments.push_back("--threads");
   arguments.push_back(std::to_string(at::get_num_threads()));
-  std::vector<char*> raw;
-  for (std::string& a : arguments) raw.push_back(a.data());
-  raw.push_back(nullptr);
-  int pipe_ends[2];
-  if (pipe2(pipe_ends, O_CLOEXEC) != 0) return std::nullopt;
-  // Between fork and exec only calls that are safe beside other threads.
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(pipe_ends[1], STDOUT_FILENO);
-    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (nowhere >= 0) dup2(nowhere, STDERR_FILENO);
-    execv("/proc/self/exe", raw.data());
-    _exit(127);
-  }
-  close(pipe_ends[1]);
-  std::string answer;
-  char buffer[256];
-  ssize_t n = 0;
-  while (child > 0 && (n = read(pipe_ends[0], buffer, sizeof(buffer))) > 0) {
-    answer.append(buffer, static_cast<size_t>(n));
-  }
-  close(pipe_ends[0]);
-  int code = 1;
-  if (child <= 0 || waitpid(child, &code, 0) != child || code != 0) {
-    return std::nullopt;
-  }
-  double bytes = 0;
-  if (sscanf(answer.c_str(), "%lf", &bytes) != 1) return std::nullopt;
-  return bytes;
+  const Child child = run_aft(std::move(arguments), /*keep_stderr=*/true);
+  std::istringstream in(child.out);
+  std::vector<double> out;
+  for (double x = 0; in >> x;) out.push_back(x);
+  if (child.code == 0 && out.size() >= 1) return out;
+  error = child.code == 128 + SIGKILL
+              ? "killed, as happens where there is not enough memory"
+          : child.error.empty()
+              ? "ended with code " + std::to_string(child.code)
+              : child.error;
+  return {};
+}
+
+Measured measured(const std::vector<std::string>& arguments) {
+  Measured out;
+  const std::vector<double> numbers = numbers_of(arguments, out.error);
+  if (numbers.size() == 2) out.peak = numbers[0], out.ms = numbers[1];
+  return out;
+}
+
+/// Two calls, and `repeat` more with a clock; then the peak and the median.
+void print_measured(const std::function<void()>& call, int repeat) {
+  call();
+  double ms = 0;
+  if (repeat > 0)
+    ms = interleave({call}, {repeat, 0})[0];
+  else
+    call();
+  printf("%.0f %.6f\n", status("VmHWM:"), ms);
 }
 
 }  // namespace
 
 std::optional<double> peak_bytes(const Case& c, const std::string& side,
                                  Pass pass) {
-  return number_of(
-      {"peak-of", "ops", nlohmann::json(c).dump(), side, pass_name(pass)});
+  std::string error;
+  const std::vector<double> numbers = numbers_of(
+      {"ops", nlohmann::json(c).dump(), side, pass_name(pass)}, error);
+  if (numbers.empty()) return std::nullopt;
+  return numbers[0];
 }
 
-std::optional<double> training_peak(const std::string& config) {
-  return number_of({"peak-of", "training", config});
+std::vector<double> measure_mixer(const std::string& kind, int64_t T, int64_t d,
+                                  int repeat, std::string& error) {
+  return numbers_of({"mixer", kind, std::to_string(repeat), std::to_string(T),
+                     std::to_string(d)},
+                    error);
 }
 
-std::optional<double> inference_peak(const std::string& config, int64_t batch,
-                                     int64_t size) {
-  return number_of({"peak-of", "inference", config, std::to_string(batch),
-                    std::to_string(size)});
+Measured measure_training(const std::string& config, int repeat) {
+  return measured({"training", config, std::to_string(repeat)});
+}
+
+Measured measure_inference(const std::string& config, int64_t batch,
+                           int64_t size, int repeat) {
+  return measured({"inference", config, std::to_string(repeat),
+                   std::to_string(batch), std::to_string(size)});
 }
 
 void add_peak(CLI::App& app) {
   struct Options {
     std::string what, side, pass;
     int64_t batch = 0, size = 0;
-    int threads = 0;
+    int repeat = 0, threads = 0;
   };
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("peak-of")->group("");
@@ -131,25 +139,36 @@ void add_peak(CLI::App& app) {
     const Pass pass =
         o->pass == "forward" ? Pass::kForward : Pass::kForwardBackward;
     const Case c = nlohmann::json::parse(o->what).get<Case>();
-    printf("%.0f\n", raise_of_peak(c, o->side, pass));
+    warm_up(c, o->side, pass);
+    const Data data = make_data(c);
+    const Side side = make_side(o->side, c, data);
+    std::vector<at::Tensor> results;
+    printf("%.0f\n", raise_of_peak([&] { results = side.run(pass); }));
   });
-  CLI::App* inference = command->add_subcommand("inference");
-  inference->add_option("config", o->what)->required();
+  const auto add = [&](const char* name) {
+    CLI::App* sub = command->add_subcommand(name);
+    sub->add_option("config", o->what)->required();
+    sub->add_option("repeat", o->repeat)->required();
+    add_threads(*sub, o->threads);
+    return sub;
+  };
+  CLI::App* inference = add("inference");
   inference->add_option("batch", o->batch)->required();
   inference->add_option("size", o->size)->required();
-  add_threads(*inference, o->threads);
   inference->callback([o] {
     set_threads(o->threads);
-    classify_once(o->what, o->batch, o->size);
-    printf("%.0f\n", status("VmHWM:"));
+    print_measured(inference_batches(o->what, o->batch, o->size), o->repeat);
   });
-  CLI::App* training = command->add_subcommand("training");
-  training->add_option("config", o->what)->required();
-  add_threads(*training, o->threads);
-  training->callback([o] {
+  CLI::App* mixer = add("mixer");
+  mixer->add_option("T", o->batch)->required();
+  mixer->add_option("d", o->size)->required();
+  mixer->callback([o] {
     set_threads(o->threads);
-    train_two_steps(o->what);
-    printf("%.0f\n", status("VmHWM:"));
+    mix_once(o->what, o->batch, o->size, o->repeat);
+  });
+  add("training")->callback([o] {
+    set_threads(o->threads);
+    print_measured(training_steps(o->what), o->repeat);
   });
 }
 

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/bench_cases.h"
 
@@ -17,17 +19,34 @@ namespace aft::cli {
 std::optional<double> peak_bytes(const Case& c, const std::string& side,
                                  Pass pass);
 
-/// The peak of resident memory of a process that trains two steps of a
-/// configuration, config.json's text. Nothing where it cannot be measured.
-std::optional<double> training_peak(const std::string& config);
+/// One system in a process of its own.
+struct Measured {
+  double peak = 0;    ///< of resident memory, bytes
+  double ms = 0;      ///< of a step, or a batch: the median; 0: not asked for
+  std::string error;  ///< why there is nothing; "": there is
+};
 
-/// The same of a process that classifies `batch` images twice; size 0: the
-/// configuration's.
-std::optional<double> inference_peak(const std::string& config, int64_t batch,
-                                     int64_t size);
+/// A process that trains a configuration, config.json's text, for two steps,
+/// and `repeat` more with a clock.
+Measured measure_training(const std::string& config, int repeat);
+/// The same of one that classifies `batch` images; size 0: the configuration's.
+Measured measure_inference(const std::string& config, int64_t batch,
+                           int64_t size, int repeat);
 
-/// What those processes do: in bench_classify.cc and bench_train.cc.
-void classify_once(const std::string& config, int64_t batch, int64_t size);
-void train_two_steps(const std::string& config);
+/// A mixer of nn::mixer_kinds alone, forward and backward: the peak in bytes
+/// above its input, milliseconds, and those of its linear layers alone.
+/// Nothing, and an error, where it fails.
+std::vector<double> measure_mixer(const std::string& kind, int64_t T, int64_t d,
+                                  int repeat, std::string& error);
+/// What that process does: in bench_mixers.cc.
+void mix_once(const std::string& kind, int64_t T, int64_t d, int repeat);
+/// By how much a call raises the peak of this process.
+double raise_of_peak(const std::function<void()>& call);
+
+/// What those processes do, a step or a batch at each call: in bench_train.cc
+/// and bench_classify.cc.
+std::function<void()> training_steps(const std::string& config);
+std::function<void()> inference_batches(const std::string& config,
+                                        int64_t batch, int64_t size);
 
 }  // namespace aft::cli

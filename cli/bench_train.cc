@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bench_peak.h"
+#include "cli/bench_products.h"
 #include "cli/bench_time.h"
 #include "cli/commands.h"
 #include "cli/model.h"
@@ -111,51 +112,6 @@ class Run {
   train::Trainer trainer_;
 };
 
-/// The matrix products of a step and nothing else: for each linear layer the
-/// result, the gradient of its input and that of its weight, into memory that
-/// is there. Layers of one shape share that memory.
-class Products {
- public:
-  Products(torch::nn::Module& model, int64_t tokens) {
-    for (const auto& m : model.modules()) {
-      const auto* linear = m->as<torch::nn::Linear>();
-      if (!linear) continue;
-      const int64_t in = linear->weight.size(1), out = linear->weight.size(0);
-      Product* same = nullptr;
-      for (Product& p : all_)
-        if (p.w.size(0) == out && p.w.size(1) == in) same = &p;
-      flops_ += 6 * static_cast<double>(tokens) * static_cast<double>(in) *
-                static_cast<double>(out);
-      if (same) {
-        ++same->count;
-        continue;
-      }
-      all_.push_back({at::randn({tokens, in}), at::randn({out, in}),
-                      at::randn({tokens, out}), at::empty({tokens, in}),
-                      at::empty({out, in}), 1});
-    }
-  }
-  void run() {
-    at::NoGradGuard no_grad;
-    for (Product& p : all_) {
-      for (int i = 0; i < p.count; ++i) {
-        at::mm_out(p.y, p.x, p.w.t());
-        at::mm_out(p.dx, p.y, p.w);
-        at::mm_out(p.dw, p.y.t(), p.x);
-      }
-    }
-  }
-  double flops() const { return flops_; }
-
- private:
-  struct Product {
-    at::Tensor x, w, y, dx, dw;
-    int count;
-  };
-  std::vector<Product> all_;
-  double flops_ = 0;
-};
-
 struct Row {
   std::string name, size;
   double step_ms, gemm_ms, gflops;
@@ -176,13 +132,13 @@ std::vector<Row> measure(const Contest& contest, const Repeat& repeat,
     const models::SequenceModelConfig m = model_config(s.config);
     const int64_t batch = train_config(s.config).batch;
     progress.next(s.name + ": memory");
-    const auto peak = training_peak(s.config.dump());
+    const Measured memory = measure_training(s.config.dump(), 0);
     char size[64];
     snprintf(size, sizeof(size), "%lldx%lld T=%lld B=%lld",
              static_cast<long long>(m.layers), static_cast<long long>(m.width),
              static_cast<long long>(m.length), static_cast<long long>(batch));
-    rows.push_back({s.name, size, 0, 0, 0, peak ? *peak / 1e9 : 0, 0, 0,
-                    m.mixer, s.target});
+    rows.push_back(
+        {s.name, size, 0, 0, 0, memory.peak / 1e9, 0, 0, m.mixer, s.target});
     runs.push_back(std::make_unique<Run>(s.config));
     products.push_back(
         std::make_unique<Products>(runs.back()->model(), batch * m.length));
@@ -304,10 +260,9 @@ void add_bench_train(CLI::App& bench) {
   });
 }
 
-void train_two_steps(const std::string& config) {
-  Run run(models::Json::parse(config));
-  run.step();
-  run.step();
+std::function<void()> training_steps(const std::string& config) {
+  auto run = std::make_shared<Run>(models::Json::parse(config));
+  return [run] { run->step(); };
 }
 
 }  // namespace aft::cli

@@ -52,7 +52,7 @@ void run(const Options& o) {
   const std::vector<std::string> paths = files(o.what);
   auto model = tasks::load_classifier(o.model, config.model);
   const int64_t all = static_cast<int64_t>(paths.size()),
-                top = std::min(o.top, config.model.classes);
+                top = std::min(o.top, model->classes());
   tasks::Loader loader(
       3 * height * width,
       [&](int64_t i, float* to) {

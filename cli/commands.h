@@ -21,6 +21,7 @@ void set_threads(int threads);
 
 void add_train(CLI::App& app);
 void add_data(CLI::App& app);
+void add_compare(CLI::App& app);
 void add_curves(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
@@ -35,6 +36,7 @@ void add_bench_ops(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
 void add_bench_generate(CLI::App& bench);
 void add_bench_classify(CLI::App& bench);
+void add_bench_mixers(CLI::App& bench);
 void add_demo(CLI::App& app);
 /// Hidden: one measurement of memory in a process of its own (bench_peak.h).
 void add_peak(CLI::App& app);

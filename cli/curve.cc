@@ -58,8 +58,7 @@ void write_curve(const std::string& directory) {
                       panels));
 }
 
-void write_curves(const std::vector<std::string>& directories,
-                  const std::string& path) {
+std::string curves(const std::vector<std::string>& directories) {
   const bool classes = std::all_of(
       directories.begin(), directories.end(),
       [](const auto& d) { return !read(d, "top1", 1, "step").points.empty(); });
@@ -81,9 +80,8 @@ void write_curves(const std::vector<std::string>& directories,
   bool timed = true;
   for (const Series& s : time.series) timed = timed && !s.points.empty();
   if (timed) panels.push_back(time);
-  io::write_file(
-      path, plot("Validation", classes ? "top-1 accuracy" : "bits per symbol",
-                 panels));
+  return plot("Validation", classes ? "top-1 accuracy" : "bits per symbol",
+              panels);
 }
 
 void add_curves(CLI::App& app) {
@@ -94,16 +92,16 @@ void add_curves(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "curves", "Draw the validation curves of several runs in one picture");
-  command->add_option("runs", o->runs, "Directories of runs, at most 8")
+  command->add_option("runs", o->runs, "Directories of runs, at most 16")
       ->required();
   command->add_option("--out", o->out, "The picture (SVG); default: curves.svg")
       ->type_name("FILE");
   command->footer("Example:\n  aft curves runs/* --out curves.svg");
   command->callback([o] {
-    if (o->runs.size() > 8)
-      throw UsageError("curves: expected at most 8 runs, got " +
+    if (o->runs.size() > kMostCurves)
+      throw UsageError("curves: expected at most 16 runs, got " +
                        std::to_string(o->runs.size()));
-    write_curves(o->runs, o->out);
+    io::write_file(o->out, curves(o->runs));
   });
 }
 

@@ -85,7 +85,7 @@ Answer judge_classes(const models::Json& json, const Options& o) {
                            "'");
   Meter meter("images");
   const tasks::Accuracy a = tasks::evaluate(
-      model, pictures, part,
+      *model, pictures, part,
       tasks::match_classes(pictures.classes(), data.classes), data, o.batch,
       [&](int64_t done, int64_t all) { meter.show(done, all); });
   Answer answer;
@@ -106,7 +106,7 @@ Answer judge_classes(const models::Json& json, const Options& o) {
 Answer judge_pictures(const models::Json& json, const Options& o) {
   const auto config = tasks::config_as<tasks::ImageConfig>(json);
   const auto& data = config.data;
-  const auto model = tasks::load_model(o.model, config.model);
+  const auto model = load_model(o.model, config);
   const tasks::Pictures pictures =
       open_pictures(o.data.empty() ? data.path : o.data, data.height,
                     data.width, data.valid_images);

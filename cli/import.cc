@@ -60,7 +60,7 @@ std::vector<std::string> class_names(const ImportOptions& o, int64_t classes) {
 
 /// Options that the mixer does not have are a wrong call.
 void check_options(const ImportOptions& o) {
-  const auto& kinds = nn::mixer_kinds();
+  const auto& kinds = nn::mixer_kinds(/*causal=*/false);
   if (std::find(kinds.begin(), kinds.end(), o.to) == kinds.end())
     throw UsageError("import: --to must be one of " + c10::Join(", ", kinds) +
                      ", got '" + o.to + "'");
@@ -195,14 +195,18 @@ void export_weights(const ExportOptions& o) {
   const models::Json config = tasks::load_config(o.model);
   const std::string from = o.model + "/model.safetensors",
                     task = config["task"].get<std::string>();
-  const bool classifier = task == "classification";
+  const bool classifier = task == "classification" && !has_network(config);
   const std::string names = !o.names.empty() ? o.names
                             : classifier     ? "timm"
                                              : "aft";
   if (!classifier && names != "aft")
-    throw UsageError("export: --names " + names +
-                     " is for models of classification, got one of " + task +
-                     ", which has the names aft only");
+    throw UsageError(
+        "export: --names " + names +
+        " is for models of classification made of blocks, got " +
+        (has_network(config)
+             ? "the network " + config["model"]["network"].get<std::string>()
+             : "one of " + task) +
+        ", which has the names aft only");
   std::error_code none;
   if (std::filesystem::equivalent(from, o.out, none))
     throw UsageError("export: --out must be another file than the model's own");

@@ -26,7 +26,7 @@ std::string part_of(const std::string& name) {
   return name.substr(0, name.find('.'));
 }
 
-/// What decides how much memory training takes.
+/// What decides how much memory the training of a chain of mixers takes.
 struct Shape {
   std::string mixer;
   int64_t layers, width, length, mlp, heads;
@@ -47,9 +47,13 @@ Shape shape(const models::Json& m) {
 
 /// Bytes that a training process needs, about: the program, weights, gradients
 /// and two moments, and for each token what the layers keep for backward.
-/// Fitted to what `aft bench train` measures; within 30 % of that.
-double training_bytes(const Shape& m, const train::TrainConfig& t,
+/// Fitted to what `aft bench train` measures; within 30 % of that. 0: not
+/// known, of networks and mixers other than AFT and attention.
+double training_bytes(const models::Json& model, const train::TrainConfig& t,
                       double parameters) {
+  const std::string kind = model.value("mixer", "");
+  if (kind != "attention" && kind.rfind("aft-", 0) != 0) return 0;
+  const Shape m = shape(model);
   const double tokens = static_cast<double>(t.batch * m.length),
                d = static_cast<double>(m.width),
                mlp = static_cast<double>(m.mlp),
@@ -69,21 +73,15 @@ double training_bytes(const Shape& m, const train::TrainConfig& t,
 double state_bytes(torch::nn::Module& module) {
   const auto* model = module.as<models::SequenceModelImpl>();
   if (!model) return 0;
-  const auto& config = model->config;
-  if (config.mixer == "attention")
-    return 8.0 *
-           static_cast<double>(config.layers * config.length * config.width);
-  return static_cast<double>(model->start(1).bytes());
-}
-
-/// "length 1024", "224x224 in patches of 16, 1000 classes".
-std::string shape_of(const models::Json& model) {
-  if (model.contains("length")) return "length " + model["length"].dump();
-  const int64_t patch = model["patch"], rows = model["rows"],
-                columns = model["columns"];
-  return std::to_string(rows * patch) + "x" + std::to_string(columns * patch) +
-         " in patches of " + std::to_string(patch) + ", " +
-         model["classes"].dump() + " classes";
+  double bytes = 0;
+  for (const ops::Stream& s : model->start(1).layers) {
+    bytes += static_cast<double>(s.bytes());
+    if (!s.grows()) continue;
+    for (const torch::Tensor& ring : {s.ring_k, s.ring_v})
+      bytes += static_cast<double>(model->config.length * ring.size(2)) *
+               static_cast<double>(ring.element_size());
+  }
+  return bytes;
 }
 
 void info(const Options& o) {
@@ -100,37 +98,38 @@ void info(const Options& o) {
     if (p.key().compare(0, 15, "blocks_0.mixer.") == 0)
       mixer += p.value().numel();
   }
-  const std::string kind = config["mixer"];
+  const bool network = has_network(whole);
   const double bytes = state_bytes(*model),
-               memory = training_bytes(shape(config), recipe,
-                                       static_cast<double>(all));
+               memory =
+                   training_bytes(config, recipe, static_cast<double>(all));
   if (o.json) {
-    models::Json j{{"name", o.what},
-                   {"parameters", all},
-                   {"parameters_per_layer", layer},
-                   {"parameters_per_mixer", mixer}};
+    models::Json j{{"name", o.what}, {"parameters", all}};
+    if (!network)
+      j["parameters_per_layer"] = layer, j["parameters_per_mixer"] = mixer;
     if (bytes > 0) j["state_bytes"] = bytes;
-    j["training_bytes"] = memory;
+    if (memory > 0) j["training_bytes"] = memory;
     for (const auto& [name, n] : parts) j["parts"][name] = n;
     j["config"] = whole;
     std::cout << j.dump(2) << '\n';
     return;
   }
-  std::cout << o.what << ": " << kind << ", " << config["layers"]
-            << " layers of " << config["width"] << ", " << shape_of(config)
-            << "\n\n";
+  std::cout << o.what << ": " << described(config) << "\n\n";
   std::vector<std::vector<std::string>> rows;
   for (const auto& [name, n] : parts) rows.push_back({name, std::to_string(n)});
   rows.push_back({"all", std::to_string(all)});
-  rows.push_back({"one layer", std::to_string(layer)});
-  rows.push_back({"its mixer", std::to_string(mixer)});
+  if (!network) {
+    rows.push_back({"one layer", std::to_string(layer)});
+    rows.push_back({"its mixer", std::to_string(mixer)});
+  }
   std::cout << table({"part", "parameters"}, rows, 1) << "\n";
   if (bytes > 0)
     std::cout << "state of a stream: " << count(bytes) << "B"
-              << (reads_all(kind) ? " at the model's length" : ", however long")
+              << (nn::keeps_all(config["mixer"]) ? " at the model's length"
+                                                 : ", however long")
               << "\n";
-  std::cout << "training memory: about " << count(memory) << "B at batch "
-            << recipe.batch << "\n";
+  if (memory > 0)
+    std::cout << "training memory: about " << count(memory) << "B at batch "
+              << recipe.batch << "\n";
 }
 
 void list(bool json) {

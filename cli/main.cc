@@ -77,6 +77,7 @@ int run(int argc, char** argv) {
   add_classify(app);
   add_import(app);
   add_export(app);
+  add_compare(app);
   add_curves(app);
   add_info(app);
   add_demo(app);
@@ -92,6 +93,7 @@ int run(int argc, char** argv) {
   add_bench_train(*bench);
   add_bench_generate(*bench);
   add_bench_classify(*bench);
+  add_bench_mixers(*bench);
   add_peak(app);
 
   try {

@@ -55,6 +55,11 @@ models::Json apply_sets(models::Json config,
           kind.name)
         throw models::ConfigError("task is " + kind.name +
                                   " here, and cannot become another");
+      if (change.contains("model") && change["model"].contains("network") &&
+          change["model"]["network"] != config["model"]["network"])
+        throw models::ConfigError("model.network is " +
+                                  config["model"]["network"].dump() +
+                                  " here, and cannot become another");
       models::merge(change, config);
     } catch (const models::ConfigError& e) {
       throw named(e);
@@ -76,7 +81,38 @@ models::Json choose_config(const std::string& what,
 }
 
 models::SequenceModelConfig model_config(const models::Json& config) {
+  if (config["task"] == "classification" || has_network(config))
+    throw UsageError(
+        "expected a model of sequences, with model.length, got " +
+        (has_network(config)
+             ? "the network " + config["model"]["network"].get<std::string>()
+             : "one of classification"));
   return tasks::config_as<models::SequenceModelConfig>(config.at("model"));
+}
+
+std::string described(const models::Json& model) {
+  if (model.contains("network")) {
+    std::string out;
+    for (const auto& item : model.items())
+      out += item.key() == "network"
+                 ? item.value().get<std::string>()
+                 : ", " + item.key() + " " + item.value().dump();
+    return out;
+  }
+  const std::string body = model["mixer"].get<std::string>() + ", " +
+                           model["layers"].dump() + " layers of " +
+                           model["width"].dump() + ", ";
+  if (model.contains("length"))
+    return body + "length " + model["length"].dump();
+  const int64_t patch = model["patch"], rows = model["rows"],
+                columns = model["columns"];
+  return body + std::to_string(rows * patch) + "x" +
+         std::to_string(columns * patch) + " in patches of " +
+         std::to_string(patch) + ", " + model["classes"].dump() + " classes";
+}
+
+bool has_network(const models::Json& config) {
+  return config.at("model").contains("network");
 }
 
 train::TrainConfig train_config(const models::Json& config) {
@@ -90,10 +126,6 @@ void add_sets(CLI::App& command, std::vector<std::string>& sets) {
                   "model.window=64; as often as you like")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-}
-
-bool reads_all(const std::string& mixer) {
-  return mixer == "attention" || mixer == "aft-full";
 }
 
 CLI::Validator real(double low, double high) {
@@ -144,10 +176,11 @@ void add_view(CLI::App& command, int64_t& size, double& crop) {
 }
 
 void check_size(const std::string& command, int64_t size,
-                const models::ClassifierConfig& model) {
-  if (size % model.patch != 0)
+                const models::Json& model) {
+  const int64_t patch = model.value("patch", int64_t{1});
+  if (size % patch != 0)
     throw UsageError(command + ": --size must be a multiple of the model's " +
-                     "patch, " + std::to_string(model.patch) + ", got " +
+                     "patch, " + std::to_string(patch) + ", got " +
                      std::to_string(size));
 }
 

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "aft/models/classifier.h"
 #include "aft/tasks/generator.h"
 #include "aft/tasks/task.h"
 
@@ -22,18 +21,20 @@ models::Json apply_sets(models::Json config,
 /// a JSON file; with `--set` assignments applied. Throws ConfigError.
 models::Json choose_config(const std::string& what,
                            const std::vector<std::string>& sets);
-/// Its part "model" and its part "train".
+/// Its part "model", which must be one of sequences (else UsageError), and its
+/// part "train".
 models::SequenceModelConfig model_config(const models::Json& config);
 train::TrainConfig train_config(const models::Json& config);
+/// Whether its model is no chain of mixers but what the key "network" names.
+bool has_network(const models::Json& config);
+/// Its part "model" in words: "aft-local, 24 layers of 256, length 1024";
+/// "resnet, layers 50, width 64, classes 1000, small false".
+std::string described(const models::Json& model);
 bool is_directory(const std::string& path);
 bool exists(const std::string& path);
 
 /// `--set key=value`, as often as one likes.
 void add_sets(CLI::App& command, std::vector<std::string>& sets);
-
-/// Whether a mixer reads all that came before for each byte, so that its state
-/// and the price of a byte grow with the context.
-bool reads_all(const std::string& mixer);
 
 /// A number in [low, high]; CLI::Range would let NaN pass.
 CLI::Validator real(double low, double high);
@@ -44,9 +45,10 @@ void add_sampling(CLI::App& command, tasks::Sampling& sampling,
 /// How a classifier looks at a picture: --size and --crop; 0: as the model's
 /// configuration says.
 void add_view(CLI::App& command, int64_t& size, double& crop);
-/// Throws UsageError for a --size that the model cannot take; 0: none is given.
+/// Throws UsageError for a --size that is no multiple of a model's patch; 0:
+/// none is given.
 void check_size(const std::string& command, int64_t size,
-                const models::ClassifierConfig& model);
+                const models::Json& model);
 
 /// Long work: what was done of it, the rate and the time left. On a terminal
 /// one line that is overwritten, elsewhere a line every ten seconds.

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <set>
 
+#include "cli/table.h"
+
 namespace aft::cli {
 namespace {
 
@@ -15,29 +17,6 @@ constexpr size_t kColourCount = sizeof(kColours) / sizeof(kColours[0]);
 
 constexpr double kPanelWidth = 560, kHeight = 480;
 constexpr double kLeft = 70, kRight = 92, kTop = 108, kBottom = 58;
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 std::string fixed(double x) {
   char text[32];
@@ -90,8 +69,14 @@ std::vector<double> round_ticks(double low, double high) {
   return out;
 }
 
+/// The second eight are dashed.
+std::string dashes(size_t series) {
+  return series < kColourCount ? "" : "stroke-dasharray=\"6 3\" ";
+}
+
 std::string curve(const Series& s, const Axis& x, const Axis& y, bool with_dots,
-                  const std::string& colour) {
+                  size_t series) {
+  const std::string colour = kColours[series % kColourCount];
   std::string points, dots;
   for (const auto& [px, py] : s.points) {
     points += fixed(x(px)) + "," + fixed(y(py)) + " ";
@@ -99,7 +84,7 @@ std::string curve(const Series& s, const Axis& x, const Axis& y, bool with_dots,
       dots += "<circle cx=\"" + fixed(x(px)) + "\" cy=\"" + fixed(y(py)) +
               "\" r=\"3.5\" fill=\"" + colour + "\"/>\n";
   }
-  return "<polyline fill=\"none\" stroke=\"" + colour +
+  return "<polyline fill=\"none\" " + dashes(series) + "stroke=\"" + colour +
          "\" stroke-width=\"2\" points=\"" + points + "\"/>\n" + dots;
 }
 
@@ -189,39 +174,126 @@ std::string draw(const Panel& panel, double left) {
                      fixed(left + 18) + " " + fixed(middle) + ")\"");
   for (size_t i = 0; i < panel.series.size(); ++i) {
     if (panel.series[i].points.empty()) continue;
-    out +=
-        curve(panel.series[i], x, y, !panel.linear, kColours[i % kColourCount]);
+    out += curve(panel.series[i], x, y, !panel.linear, i);
   }
   return out + labels(panel, x, y);
 }
 
+/// The head of a file with its title.
+std::string opening(const std::string& title, double width, double height) {
+  const std::string size =
+      "width=\"" + fixed(width) + "\" height=\"" + fixed(height) + "\"";
+  return "<svg xmlns=\"http://www.w3.org/2000/svg\" " + size +
+         " viewBox=\"0 0 " + fixed(width) + " " + fixed(height) +
+         "\" font-family=\"Helvetica, Arial, sans-serif\" fill=\"#222\">\n"
+         "<title>" +
+         escaped(title) + "</title>\n<rect " + size + " fill=\"#fff\"/>\n" +
+         text_at(20, 30, title, "font-size=\"19\" font-weight=\"bold\"");
+}
+
+std::string box(double x, double y, double width, double height,
+                const std::string& colour) {
+  return "<rect x=\"" + fixed(x) + "\" y=\"" + fixed(y) + "\" width=\"" +
+         fixed(width) + "\" height=\"" + fixed(height) + "\" fill=\"" + colour +
+         "\"/>\n";
+}
+
 }  // namespace
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
 
 std::string plot(const std::string& title, const std::string& subtitle,
                  const std::vector<Panel>& panels) {
-  const double width = kPanelWidth * static_cast<double>(panels.size());
-  const std::string size =
-      "width=\"" + fixed(width) + "\" height=\"" + fixed(kHeight) + "\"";
   std::string out =
-      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" " +
-      size + " viewBox=\"0 0 " + fixed(width) + " " + fixed(kHeight) +
-      "\" font-family=\"Helvetica, Arial, sans-serif\" fill=\"#222\">\n"
-      "<title>" +
-      escaped(title) + "</title>\n<rect " + size + " fill=\"#fff\"/>\n";
-  out += text_at(20, 30, title, "font-size=\"19\" font-weight=\"bold\"");
+      opening(title, kPanelWidth * static_cast<double>(panels.size()), kHeight);
   out += text_at(20, 50, subtitle, "font-size=\"13\" fill=\"#555\"");
   double at = 20;
   for (size_t i = 0; !panels.empty() && i < panels[0].series.size(); ++i) {
     const std::string& name = panels[0].series[i].name;
     out += line(at, 68, at + 22, 68,
-                std::string("stroke-width=\"3\" stroke=\"") +
+                dashes(i) + "stroke-width=\"3\" stroke=\"" +
                     kColours[i % kColourCount] + "\"");
     out += text_at(at + 28, 72, name, "font-size=\"13\"");
     at += 52 + 7.5 * static_cast<double>(name.size());
   }
   for (size_t i = 0; i < panels.size(); ++i) {
     out += draw(panels[i], kPanelWidth * static_cast<double>(i));
+  }
+  return out + "</svg>\n";
+}
+
+std::string bars(const std::string& title, const std::string& value,
+                 const std::string& other,
+                 const std::vector<std::string>& names,
+                 const std::vector<bool>& strong,
+                 const std::vector<BarPanel>& panels) {
+  constexpr double kRow = 34, kPanel = 330, kBars = 230, kFirst = 112;
+  constexpr const char *kStrong = "#D55E00", *kPlain = "#0072B2",
+                       *kOther = "#9a9a9a";
+  double names_width = 100;
+  for (const std::string& name : names)
+    names_width =
+        std::max(names_width, 30 + 7.2 * static_cast<double>(name.size()));
+  std::string out =
+      opening(title, names_width + kPanel * static_cast<double>(panels.size()),
+              kFirst + kRow * static_cast<double>(names.size()) + 16);
+  out += box(20, 50, 22, 12, kPlain) + box(44, 50, 22, 12, kStrong) +
+         text_at(74, 61, value, "font-size=\"13\"");
+  if (!other.empty()) {
+    const double at = 110 + 7 * static_cast<double>(value.size());
+    out += box(at, 54, 22, 6, kOther) +
+           text_at(at + 30, 61, other, "font-size=\"13\"");
+  }
+  for (size_t i = 0; i < names.size(); ++i) {
+    out +=
+        text_at(names_width - 10, kFirst + kRow * static_cast<double>(i) + 18,
+                names[i], "font-size=\"13\" text-anchor=\"end\"");
+  }
+  for (size_t p = 0; p < panels.size(); ++p) {
+    const double left = names_width + kPanel * static_cast<double>(p);
+    double most = 0;
+    for (const Bar& b : panels[p].bars)
+      most = std::max({most, b.value, b.other});
+    out += text_at(left, kFirst - 16, panels[p].title,
+                   "font-size=\"15\" font-weight=\"bold\"");
+    for (size_t i = 0; i < panels[p].bars.size() && most > 0; ++i) {
+      const double top = kFirst + kRow * static_cast<double>(i);
+      const auto one = [&](double x, double y, double height,
+                           const std::string& colour) {
+        if (x <= 0) return;
+        const double width = std::max(1.0, kBars * x / most);
+        out += box(left, y, width, height, colour) +
+               text_at(left + width + 5, y + height - 1, number(x),
+                       "font-size=\"11\"");
+      };
+      const Bar& b = panels[p].bars[i];
+      one(b.value, top + 2, 12, strong[i] ? kStrong : kPlain);
+      one(b.other, top + 17, 8, kOther);
+    }
+    out += line(left, kFirst, left,
+                kFirst + kRow * static_cast<double>(names.size()),
+                "stroke=\"#333\"");
   }
   return out + "</svg>\n";
 }

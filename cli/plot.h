@@ -1,4 +1,4 @@
-// Line plots as SVG.
+// Plots as SVG: lines, and bars.
 #pragma once
 
 #include <string>
@@ -7,6 +7,9 @@
 
 namespace aft::cli {
 
+/// Text for SVG and HTML.
+std::string escaped(const std::string& text);
+
 struct Series {
   std::string name;
   std::vector<std::pair<double, double>> points;  ///< positive, ascending in x
@@ -14,7 +17,7 @@ struct Series {
 
 struct Panel {
   std::string title, x_label, y_label;
-  std::vector<Series> series;  ///< at most 8; the same order in each panel
+  std::vector<Series> series;  ///< at most 16; the same order in each panel
   /// Two linear axes, x from 0, and no dots; otherwise two logarithmic ones
   /// with x ticks at the points.
   bool linear = false;
@@ -24,5 +27,24 @@ struct Panel {
 /// at its end too. A whole SVG file.
 std::string plot(const std::string& title, const std::string& subtitle,
                  const std::vector<Panel>& panels);
+
+struct Bar {
+  double value = 0;  ///< 0: none
+  double other = 0;  ///< to compare with, drawn thin below it; 0: none
+};
+
+struct BarPanel {
+  std::string title;
+  std::vector<Bar> bars;  ///< one for each name
+};
+
+/// Horizontal bars, a row for each name, panels side by side. `value` and
+/// `other` say in a legend what the two bars of a row are; rows that are
+/// `strong` have a colour of their own. A whole SVG file.
+std::string bars(const std::string& title, const std::string& value,
+                 const std::string& other,
+                 const std::vector<std::string>& names,
+                 const std::vector<bool>& strong,
+                 const std::vector<BarPanel>& panels);
 
 }  // namespace aft::cli

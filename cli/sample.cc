@@ -34,7 +34,7 @@ void write(const Options& o, const PictureList& pictures,
 
 void sample(const Options& o) {
   const tasks::ImageConfig config = load(o);
-  const models::SequenceModel model = tasks::load_model(o.model, config.model);
+  const tasks::PictureModel model = load_model(o.model, config);
   const int64_t columns =
       o.columns > 0 ? o.columns
                     : static_cast<int64_t>(
@@ -51,7 +51,7 @@ void sample(const Options& o) {
 void complete(const Options& o) {
   const tasks::ImageConfig config = load(o);
   const auto& data = config.data;
-  const models::SequenceModel model = tasks::load_model(o.model, config.model);
+  const tasks::PictureModel model = load_model(o.model, config);
   const std::string path = o.data.empty() ? data.path : o.data;
   const tasks::Pictures pictures =
       open_pictures(path, data.height, data.width, data.valid_images);
@@ -126,7 +126,9 @@ void add_sample(CLI::App& app) {
   command->footer(
       "Each sub-pixel is drawn from what came before it, on the model's state: "
       "its price does not grow (attention\n"
-      "and aft-full aside).\n"
+      "and other mixers that keep all aside). A network over pictures "
+      "(PixelCNN "
+      "and its kin) is computed anew each time.\n"
       "\n"
       "Examples:\n"
       "  aft sample runs/image-aft-local-4x128\n"

@@ -16,6 +16,12 @@ tasks::Pictures open_pictures(const std::string& path, int64_t height,
       [&](int64_t done, int64_t all) { meter.show(done, all); });
 }
 
+tasks::PictureModel load_model(const std::string& directory,
+                               const tasks::ImageConfig& config) {
+  return tasks::load_picture_model(directory, config.model, config.data.height,
+                                   config.data.width);
+}
+
 io::Image sheet(const PictureList& pictures, int64_t height, int64_t width,
                 int64_t columns, int64_t scale) {
   const int64_t count = static_cast<int64_t>(pictures.size()),
@@ -52,19 +58,18 @@ PictureList masked(PictureList given, int64_t size) {
   return given;
 }
 
-void draw_pictures(const models::SequenceModel& model, tasks::Sampling sampling,
+void draw_pictures(const tasks::PictureModel& model, tasks::Sampling sampling,
                    const PictureList& given, int64_t batch,
                    const std::function<void(const PictureList&)>& show) {
-  const int64_t all = static_cast<int64_t>(given.size()),
-                T = model->config.length;
+  const int64_t all = static_cast<int64_t>(given.size()), T = model.size();
   PictureList out = masked(given, T);
   show(out);
   Meter meter("sub-pixels");
   for (int64_t first = 0; first < all; first += batch) {
     const int64_t count = std::min(batch, all - first);
     sampling.first = static_cast<uint64_t>(first);
-    PictureList part = tasks::complete_pictures(
-        model, sampling,
+    PictureList part = model.complete(
+        sampling,
         PictureList(given.begin() + first, given.begin() + first + count),
         [&](int64_t done, int64_t) {
           meter.show(first * T + done * count, all * T);

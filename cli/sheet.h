@@ -15,6 +15,11 @@ namespace aft::cli {
 tasks::Pictures open_pictures(const std::string& path, int64_t height,
                               int64_t width, int64_t valid);
 
+/// The model of a directory whose configuration that is. Throws io::Error,
+/// c10::Error.
+tasks::PictureModel load_model(const std::string& directory,
+                               const tasks::ImageConfig& config);
+
 /// The values of pictures, [height, width, 3] each.
 using PictureList = std::vector<std::vector<uint8_t>>;
 
@@ -29,7 +34,7 @@ PictureList masked(PictureList given, int64_t size);
 /// Draws a picture for each of `given`, which it begins with, `batch` at once,
 /// with progress on stderr. `show` gets all of them, those that are not drawn
 /// yet masked, before the first batch and after each.
-void draw_pictures(const models::SequenceModel& model, tasks::Sampling sampling,
+void draw_pictures(const tasks::PictureModel& model, tasks::Sampling sampling,
                    const PictureList& given, int64_t batch,
                    const std::function<void(const PictureList&)>& show);
 

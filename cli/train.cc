@@ -77,7 +77,9 @@ void check_same(const models::Json& stored, const models::Json& now) {
 void initialise(torch::nn::Module& model, const std::string& from) {
   auto* classifier = model.as<models::ClassifierImpl>();
   if (!classifier)
-    throw UsageError("train: --init is for tasks of classification");
+    throw UsageError(
+        "train: --init is for tasks of classification, and models made of "
+        "blocks");
   const tasks::Transfer taken = tasks::initialise(*classifier, from);
   std::cerr << from << ": took " << tasks::summary(taken.copied) << "\n";
   if (!taken.fresh.empty())
@@ -205,9 +207,7 @@ void run(const Options& o) {
 
   int64_t parameters = 0;
   for (const auto& p : task->model().parameters()) parameters += p.numel();
-  const models::Json& model = config["model"];
-  std::cerr << directory << ": " << model["mixer"].get<std::string>() << ", "
-            << model["layers"] << " layers of " << model["width"] << ", "
+  std::cerr << directory << ": " << described(config["model"]) << ", "
             << count(static_cast<double>(parameters))
             << " parameters; Ctrl-C saves\n";
   struct sigaction action {};

@@ -1,0 +1,26 @@
+// This program again in a process of its own: its memory is its own, and what
+// happens to it happens to nothing else.
+#pragma once
+
+#include <signal.h>
+
+#include <string>
+#include <vector>
+
+namespace aft::cli {
+
+struct Child {
+  int code = 0;       ///< of exit; 128 + the signal that ended it
+  std::string out;    ///< what it printed
+  std::string error;  ///< the last line on stderr, where that was kept
+  double peak = 0;    ///< the largest resident memory in bytes
+};
+
+/// Set by who handles Ctrl-C: a process that runs is interrupted too, once.
+extern volatile sig_atomic_t interrupted;
+
+/// `aft <arguments>`. stderr is kept, or goes where this program's goes.
+/// Throws std::runtime_error where no process can be made.
+Child run_aft(std::vector<std::string> arguments, bool keep_stderr);
+
+}  // namespace aft::cli

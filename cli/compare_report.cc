@@ -1,0 +1,113 @@
+// A comparison as a table, as a picture and as a page.
+#include <cmath>
+
+#include "cli/compare.h"
+#include "cli/model.h"
+#include "cli/plot.h"
+#include "cli/table.h"
+
+namespace aft::cli {
+namespace {
+
+std::string known(double x) { return x > 0 ? number(x) : "-"; }
+
+std::vector<std::string> header(const Comparison& c) {
+  std::vector<std::string> out{"system", "parameters"};
+  if (c.trained) {
+    out.push_back(c.unit);
+    if (c.unit == "nats") out.emplace_back("top-1 %");
+  }
+  for (const std::string& name :
+       {c.rate, std::string("peak_gb"), std::string("paper: test"), c.rate,
+        std::string("gb")})
+    out.push_back(name);
+  return out;
+}
+
+std::vector<std::vector<std::string>> rows(const Comparison& c) {
+  std::vector<std::vector<std::string>> out;
+  for (const Outcome& s : c.systems) {
+    std::vector<std::string> row{
+        s.name, s.parameters > 0 ? std::to_string(s.parameters) : "-"};
+    if (c.trained) {
+      row.push_back(known(s.loss));
+      if (c.unit == "nats") row.push_back(known(s.top1));
+    }
+    for (const double x :
+         {s.rate, s.peak_gb, s.paper_test, s.paper_rate, s.paper_gb})
+      row.push_back(known(x));
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+std::string cells(const std::vector<std::string>& row, const char* tag) {
+  std::string out = "<tr>";
+  for (const std::string& cell : row)
+    out += std::string("<") + tag + ">" + escaped(cell) + "</" + tag + ">";
+  return out + "</tr>\n";
+}
+
+}  // namespace
+
+std::string as_table(const Comparison& c) {
+  std::string out = table(header(c), rows(c), 1);
+  for (const Outcome& s : c.systems)
+    if (!s.error.empty()) out += s.name + ": " + s.error + "\n";
+  return out;
+}
+
+std::string as_picture(const Comparison& c, int reference) {
+  std::vector<std::string> names;
+  std::vector<bool> strong;
+  for (const Outcome& s : c.systems)
+    names.push_back(s.name), strong.push_back(s.aft);
+  const Outcome* base =
+      reference >= 0 ? &c.systems[static_cast<size_t>(reference)] : nullptr;
+  const auto panel = [&](const std::string& title, double Outcome::*here,
+                         double Outcome::*paper) {
+    BarPanel out{title + (base ? ", over " + base->name : ""), {}};
+    const double one = base ? base->*here : 1,
+                 other = base && paper ? base->*paper : 0;
+    for (const Outcome& s : c.systems) {
+      const auto ratio = [](double x, double y) { return y > 0 ? x / y : 0; };
+      out.bars.push_back(
+          {ratio(s.*here, one), paper ? ratio(s.*paper, other) : 0});
+    }
+    return out;
+  };
+  std::vector<BarPanel> panels{
+      panel(c.rate, &Outcome::rate, &Outcome::paper_rate),
+      panel("peak memory", &Outcome::peak_gb, &Outcome::paper_gb)};
+  if (c.trained) {
+    base = nullptr;
+    panels.push_back(panel(c.unit, &Outcome::loss, nullptr));
+  }
+  return bars(c.title, "here (AFT: second colour)",
+              reference >= 0 ? "the paper, on its GPUs" : "", names, strong,
+              panels);
+}
+
+std::string as_page(const Comparison& c, const std::string& picture,
+                    const std::string& curves) {
+  std::string out =
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+      "<title>" +
+      escaped(c.title) +
+      "</title>\n<style>body{font:15px/1.5 Helvetica,Arial,sans-serif;"
+      "max-width:1180px;margin:2em auto;padding:0 1em;color:#222}"
+      "table{border-collapse:collapse}th,td{padding:.3em .8em;text-align:right;"
+      "border-bottom:1px solid #ddd}th:first-child,td:first-child{text-align:"
+      "left}code{background:#f3f3f3;padding:.1em .3em}svg{max-width:100%;"
+      "height:auto}</style></head><body>\n<h1>" +
+      escaped(c.title) + "</h1>\n<p>" + escaped(c.how) + "</p>\n<p><code>" +
+      escaped(c.command) + "</code></p>\n<table>\n" + cells(header(c), "th");
+  for (const auto& row : rows(c)) out += cells(row, "td");
+  out += "</table>\n";
+  for (const Outcome& s : c.systems)
+    if (!s.error.empty())
+      out += "<p>" + escaped(s.name + ": " + s.error) + "</p>\n";
+  return out + picture + curves + "</body></html>\n";
+}
+
+}  // namespace aft::cli

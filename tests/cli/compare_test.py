@@ -1,0 +1,178 @@
+"""`aft compare` and `aft bench mixers` as a user meets them: what they write,
+stopped and gone on, called wrongly. Argument: the program."""
+
+import json
+import signal
+import subprocess
+import time
+import xml.etree.ElementTree as ElementTree
+
+from program import AFT, ProgramTest, main, sets
+
+SMALL = sets(model__layers=1, model__width=16, model__length=32,
+             model__heads=2, data__valid_bytes=500)  # fmt: skip
+TWO = ["text-aft-simple-4x128", "text-linear-attention-4x128"]
+
+
+class TestCompare(ProgramTest):
+    def compare(self, *arguments):
+        out = self.work / "compared"
+        done = self.succeed("compare", *arguments, "--out", out, "--threads", 1)
+        return out, done
+
+    def check_files(self, out, names):
+        settled = json.loads((out / "compare.json").read_text())
+        self.assertEqual([s["name"] for s in settled["systems"]], names)
+        ElementTree.parse(out / "compare.svg")
+        page = (out / "report.html").read_text()
+        for name in names:
+            self.assertIn(f"<td>{name}</td>", page)
+        return settled["systems"]
+
+    def test_speed(self):
+        words = [*TWO, "--speed", "--batch", 1, "--repeat", 2, *SMALL]
+        out, done = self.compare(*words, "--json")
+        rows = json.loads(done.stdout)
+        self.assertEqual(rows, self.check_files(out, TWO))
+        for row in rows:
+            self.assertEqual(row["error"], "")
+            self.assertGreater(row["rate"], 0)
+            self.assertGreater(row["peak_gb"], 0.01)
+            self.assertEqual(row["loss"], 0)
+            info = json.loads(self.succeed("info", row["name"], *SMALL, "--json").stdout)
+            self.assertEqual(row["parameters"], info["parameters"])
+        self.assertEqual([row["aft"] for row in rows], [True, False])
+        # The same again is known already; something else is refused.
+        _, done = self.compare(*words, "--json")
+        self.assertEqual(json.loads(done.stdout), rows)
+        self.fails(1, [str(out), "another comparison", "batch"], "compare", *TWO,
+                   "--speed", "--batch", 2, "--out", out, *SMALL)  # fmt: skip
+        # One system more, and only that is measured.
+        words.insert(2, "text-performer-4x128")
+        _, done = self.compare(*words)
+        three = self.check_files(out, words[:3])
+        self.assertEqual(three[:2], rows)
+        for word in ("system", "steps/s", "peak_gb", "text-performer-4x128"):
+            self.assertIn(word, done.stdout)
+
+    def test_figures_of_the_paper(self):
+        _, done = self.compare(
+            "enwik8-aft-local-12x512", "enwik8-transformer-12x512", "--speed",
+            "--batch", 1, "--repeat", 1, *SMALL, "--json",
+        )  # fmt: skip
+        local, transformer = json.loads(done.stdout)
+        paper = {p["name"]: p["paper"] for p in
+                 json.loads(self.succeed("presets", "--json").stdout)}  # fmt: skip
+        for row in (local, transformer):
+            said = paper[row["name"]]
+            self.assertEqual(row["paper_test"], said["test"])
+            self.assertEqual(row["paper_rate"], said["iterations_per_second"])
+            self.assertEqual(row["paper_gb"], said["gb_per_gpu"])
+
+    def test_training(self):
+        words = [*TWO, *SMALL, *sets(train__save=2, train__batch=2)]
+        out, done = self.compare(*words, "--steps", 6, "--json")
+        for row in json.loads(done.stdout):
+            self.assertEqual(row["error"], "")
+            self.assertLess(row["loss"], 9)
+            self.assertGreater(row["loss"], 1)
+            self.assertTrue((out / row["name"] / "model.safetensors").exists())
+        page = (out / "report.html").read_text()
+        self.assertEqual(page.count("<svg"), 2)  # bars and curves
+        self.succeed("compare", TWO[0], "--seconds", 1, "--repeat", 1, *SMALL,
+                     "--out", self.work / "short")  # fmt: skip
+
+    def test_stopped_and_gone_on(self):
+        """A run that is stopped in its first system, by Ctrl-C and by a kill,
+        ends as one that never stopped."""
+        words = [*TWO, *SMALL, *sets(train__save=2, train__batch=2), "--steps",
+                 300, "--threads", 1]  # fmt: skip
+        whole, torn = self.work / "whole", self.work / "torn"
+        self.succeed("compare", *words, "--out", whole)
+        command = [AFT, "compare", *map(str, words), "--out", str(torn)]
+        checkpoint = torn / TWO[0] / "state/checkpoint.safetensors"
+        for how in (signal.SIGINT, signal.SIGKILL):
+            run = subprocess.Popen(command, stdout=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL, text=True)  # fmt: skip
+            deadline = time.monotonic() + 60
+            while not checkpoint.exists():
+                self.assertLess(time.monotonic(), deadline)
+                self.assertIsNone(run.poll())
+                time.sleep(0.02)
+            time.sleep(0.3)
+            run.send_signal(how)
+            stdout, _ = run.communicate(timeout=60)
+            if how == signal.SIGINT:
+                self.assertEqual(run.returncode, 0)
+                self.assertIn("0 of 2 systems done", stdout)
+            time.sleep(1)  # what was begun ends with it
+        self.succeed(*command[1:])
+        for a, b in zip(*(self.check_files(d, TWO) for d in (whole, torn))):
+            self.assertEqual(a["loss"], b["loss"])
+
+    def test_classes_and_networks(self):
+        names = ["classify-aft-conv-4x96", "classify-lambda-4x96",
+                 "classify-resnet-14x16"]  # fmt: skip
+        out, done = self.compare(*names, "--speed", "--batch", 2, "--repeat", 1)
+        self.assertIn("images/s", done.stdout)
+        self.assertTrue(all(s["rate"] > 0 for s in self.check_files(out, names)))
+
+    def test_one_that_fails(self):
+        """Heads that divide one width and not the other: the reason is shown,
+        and the other one is measured."""
+        other = self.work / "wide.json"
+        preset = {"task": "language", "model": {
+            "mixer": "attention", "layers": 1, "width": 18, "heads": 4,
+            "length": 32}}  # fmt: skip
+        other.write_text(json.dumps(preset))
+        _, done = self.compare(other, "text-aft-simple-4x128", "--speed",
+                               "--batch", 1, "--repeat", 1, "--json",
+                               *sets(model__length=32))  # fmt: skip
+        wrong, right = json.loads(done.stdout)
+        self.assertIn("heads", wrong["error"])
+        self.assertGreater(right["rate"], 0)
+
+    def test_wrong_calls(self):
+        self.fails(2, ["systems"], "compare")
+        self.fails(1, ["text-aft-simpel", "text-aft-simple"], "compare",
+                   "text-aft-simpel-4x128")  # fmt: skip
+        self.fails(2, ["language", "image"], "compare", TWO[0],
+                   "image-aft-simple-4x128")  # fmt: skip
+        self.fails(2, ["twice"], "compare", TWO[0], TWO[0])
+        self.fails(2, ["--speed", "--steps"], "compare", *TWO, "--speed",
+                   "--steps", 5)  # fmt: skip
+        self.fails(2, ["--data"], "compare", *TWO, "--speed", "--data", "x")
+        self.fails(1, ["/nowhere/at/all"], "compare", *TWO, "--speed", "--out",
+                   "/nowhere/at/all")  # fmt: skip
+        broken = self.work / "broken"
+        broken.mkdir()
+        (broken / "compare.json").write_text('{"settings": 1')
+        self.fails(1, [str(broken / "compare.json")], "compare", *TWO,
+                   "--speed", "--out", broken)  # fmt: skip
+        (broken / "compare.json").write_text('{"settings": {}, "systems": 3}')
+        self.fails(1, [str(broken / "compare.json")], "compare", *TWO,
+                   "--speed", "--out", broken)  # fmt: skip
+
+
+class TestBenchMixers(ProgramTest):
+    def test_quick(self):
+        plot = self.work / "cost.svg"
+        rows = json.loads(self.succeed(
+            "bench", "mixers", "--quick", "--repeat", 1, "--json", "--plot", plot,
+        ).stdout)  # fmt: skip
+        self.assertEqual(len(rows), 13)
+        for row in rows:
+            self.assertEqual(len(row["points"]), 5, row["mixer"])
+            for point in row["points"]:
+                self.assertGreaterEqual(point["ms"], point["ms_beside_linear"])
+            for key in ("time_by_T", "time_by_d", "memory_by_T"):
+                self.assertIsNotNone(row[key])
+        ElementTree.parse(plot)
+        two = self.succeed("bench", "mixers", "performer", "aft-simple", "--quick",
+                           "--repeat", 1).stdout  # fmt: skip
+        self.assertIn("T d^2 log d", two)
+        self.fails(2, ["'performa'", "performer"], "bench", "mixers", "performa")
+
+
+if __name__ == "__main__":
+    main()
