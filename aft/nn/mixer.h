@@ -44,7 +44,7 @@ class Mixer : public virtual torch::nn::Module {
 
 /// What a mixer may be told; each reads what concerns it.
 struct MixerOptions {
-  std::string kind;     ///< one of mixer_kinds()
+  std::string kind;     ///< one of mixer_kinds(causal)
   int64_t dim = 0;      ///< channels
   int64_t max_len = 0;  ///< greatest length, of those with a bias a position
   /// aft-local: |t - j| < window; aft-conv: taps; sparse: the stride; reformer:
