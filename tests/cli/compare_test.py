@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 from program import AFT, ProgramTest, main, sets
 
@@ -28,6 +29,16 @@ class TestCompare(ProgramTest):
         for name in names:
             self.assertIn(f"<td>{name}</td>", page)
         return settled["systems"]
+
+    def working_in(self, out):
+        """Whether a process has the directory among its arguments."""
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                if str(out).encode() in file.read_bytes():
+                    return True
+            except OSError:
+                pass  # it has ended
+        return False
 
     def test_speed(self):
         words = [*TWO, "--speed", "--batch", 1, "--repeat", 2, *SMALL]
@@ -85,8 +96,8 @@ class TestCompare(ProgramTest):
     def test_stopped_and_gone_on(self):
         """A run that is stopped in its first system, by Ctrl-C and by a kill,
         ends as one that never stopped."""
-        words = [*TWO, *SMALL, *sets(train__save=2, train__batch=2), "--steps",
-                 300, "--threads", 1]  # fmt: skip
+        words = [*TWO, *SMALL, *sets(train__save=20, train__batch=2), "--steps",
+                 1500, "--threads", 1]  # fmt: skip
         whole, torn = self.work / "whole", self.work / "torn"
         self.succeed("compare", *words, "--out", whole)
         command = [AFT, "compare", *map(str, words), "--out", str(torn)]
@@ -99,13 +110,15 @@ class TestCompare(ProgramTest):
                 self.assertLess(time.monotonic(), deadline)
                 self.assertIsNone(run.poll())
                 time.sleep(0.02)
-            time.sleep(0.3)
+            time.sleep(0.1)
             run.send_signal(how)
             stdout, _ = run.communicate(timeout=60)
             if how == signal.SIGINT:
                 self.assertEqual(run.returncode, 0)
                 self.assertIn("0 of 2 systems done", stdout)
-            time.sleep(1)  # what was begun ends with it
+            while self.working_in(torn):  # what was begun ends with it
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.1)
         self.succeed(*command[1:])
         for a, b in zip(*(self.check_files(d, TWO) for d in (whole, torn))):
             self.assertEqual(a["loss"], b["loss"])
