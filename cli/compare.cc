@@ -263,7 +263,11 @@ void run(const Options& o) {
       now.directory = directory + "/" + s.name;
       int64_t steps =
           o.steps > 0 ? o.steps : s.config["train"]["steps"].get<int64_t>();
-      if (o.seconds > 0) {
+      const std::string begun = now.directory + "/config.json";
+      if (o.seconds > 0 && exists(begun)) {
+        // As many as when it began: another measurement would be another run.
+        steps = train_config(tasks::load_config(now.directory)).steps;
+      } else if (o.seconds > 0) {
         const Measured m = measure_training(s.config.dump(), o.repeat);
         now.error = m.error;
         if (m.ms > 0)

@@ -5,7 +5,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <vector>
 
 #include "aft/ops/common.h"
@@ -200,11 +199,8 @@ struct Prefix : torch::autograd::Function<Prefix> {
 
 int64_t chunk_length(int64_t T, int64_t M, int64_t D, bool causal) {
   if (!causal) return T;
-  static const char* e = getenv("CHUNK");
-  if (e) return std::min<int64_t>(T, atoi(e));
   // Where both parts cost the same, T C = T / C M D; but products that are too
-  // small waste time. Measured with D = 64: C = 64 is best for M = 64, 128 for
-  // M = 266, half and double cost 5 to 30% more.
+  // small waste time.
   int64_t C = 32;
   while (2 * C * C < M * D) C *= 2;
   return std::min(T, C);

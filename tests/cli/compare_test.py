@@ -66,6 +66,20 @@ class TestCompare(ProgramTest):
         for word in ("system", "steps/s", "peak_gb", "text-performer-4x128"):
             self.assertIn(word, done.stdout)
 
+    def test_words_for_lists(self):
+        out, _ = self.compare("text", "--speed", "--batch", 1, "--repeat", 1, *SMALL)
+        names = [p["name"] for p in json.loads(self.succeed("presets", "--json").stdout)
+                 if p["name"].startswith("text-") and "4x128" in p["name"]]  # fmt: skip
+        self.assertGreaterEqual(len(names), 10)
+        for system in self.check_files(out, names):
+            self.assertEqual(system["error"], "", system["name"])
+            self.assertGreater(system["rate"], 0)
+        for word, task in (("enwik8", "language"), ("cifar10", "image"),
+                           ("imagenet", "classification"), ("image", "image"),
+                           ("classify", "classification")):  # fmt: skip
+            other = "image-pixelcnn" if task == "language" else TWO[0]
+            self.fails(2, [word + "-", f"of task {task}"], "compare", word, other)
+
     def test_figures_of_the_paper(self):
         _, done = self.compare(
             "enwik8-aft-local-12x512", "enwik8-transformer-12x512", "--speed",

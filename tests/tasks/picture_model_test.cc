@@ -79,6 +79,70 @@ TEST(PictureModel, LikelihoodIsAProductOfDistributions) {
   EXPECT_THROW(evaluate(model, other, 2), c10::Error);
 }
 
+/// A model of sequences whose weights are far from where they start, and the
+/// same as a model of pictures.
+std::pair<models::SequenceModel, PictureModel> stirred_sequence(
+    const std::string& mixer) {
+  torch::manual_seed(4);
+  models::SequenceModel model(config_as<models::SequenceModelConfig>(
+      complete_picture_model(small_sequence(mixer), 3, 2)));
+  torch::NoGradGuard no_grad;
+  for (auto& p : model->parameters()) p.add_(0.3 * torch::randn_like(p));
+  model->eval();
+  return {model, PictureModel(model, 3, 2)};
+}
+
+/// -log p of a picture, one sub-pixel after the other.
+double streamed(models::SequenceModel model, const uint8_t* picture) {
+  models::SequenceModelState state = model->start(1);
+  double total = 0;
+  for (int64_t t = 0; t < model->config.length; ++t) {
+    const int64_t input = t == 0 ? 256 : picture[t - 1];
+    const torch::Tensor logits =
+        model->step(torch::tensor({input}), state)[0].to(torch::kDouble);
+    total -= logits.log_softmax(0)[picture[t]].item<double>();
+  }
+  return total;
+}
+
+TEST(PictureModel, LikelihoodByStreamingIsThatOfTheParallelForward) {
+  const Pictures pictures = Pictures::open("", 3, 2, 0);
+  PicturePart part = pictures.test();
+  part.count = 7;
+  for (const std::string& mixer : nn::mixer_kinds(true)) {
+    SCOPED_TRACE(mixer);
+    const auto [sequence, model] = stirred_sequence(mixer);
+    double total = 0;
+    for (int64_t i = 0; i < part.count; ++i)
+      total += streamed(sequence, part[i]);
+    for (int64_t batch : {1, 3, 100})
+      EXPECT_NEAR(evaluate(model, part, batch), total / (7 * kSize), 1e-5);
+  }
+}
+
+TEST(PictureModel, TheLikeliestValuesAreThoseOfForwardPasses) {
+  const Pictures pictures = Pictures::open("", 3, 2, 0);
+  const uint8_t* first = pictures.test()[0];
+  for (const std::string& mixer : nn::mixer_kinds(true)) {
+    SCOPED_TRACE(mixer);
+    auto [sequence, model] = stirred_sequence(mixer);
+    std::vector<uint8_t> by_hand(first, first + 6);
+    Sampling s;
+    s.temperature = 0;
+    const auto got = model.complete(s, {by_hand})[0];
+    torch::NoGradGuard no_grad;
+    while (by_hand.size() < static_cast<size_t>(kSize)) {
+      std::vector<int64_t> inputs = {256};
+      inputs.insert(inputs.end(), by_hand.begin(), by_hand.end());
+      by_hand.push_back(static_cast<uint8_t>(
+          sequence->forward(torch::tensor(inputs).unsqueeze(0))[0][-1]
+              .argmax()
+              .item<int64_t>()));
+    }
+    EXPECT_EQ(got, by_hand);
+  }
+}
+
 TEST(PictureModel, CompletionBeginsWithWhatIsGiven) {
   const Pictures pictures = Pictures::open("", 3, 2, 0);
   const auto first = [&](int64_t i, int64_t n) {
