@@ -94,7 +94,7 @@ void read_run(const std::string& directory, double scale, Outcome& out) {
 }
 
 /// Trains, or goes on. False: interrupted.
-bool train(const System& s, const Options& o, int64_t steps, Outcome& out) {
+bool train(const System& s, int64_t steps, Outcome& out) {
   std::vector<std::string> arguments{"train"};
   const auto add = [&](const std::string& name, const std::string& value) {
     arguments.push_back(name), arguments.push_back(value);
@@ -274,7 +274,7 @@ void run(const Options& o) {
           steps = std::max<int64_t>(
               1, std::llround(1e3 * static_cast<double>(o.seconds) / m.ms));
       }
-      if (now.error.empty()) done = train(s, o, steps, now);
+      if (now.error.empty()) done = train(s, steps, now);
     }
     if (!done) {
       c.systems.pop_back();
