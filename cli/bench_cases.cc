@@ -28,7 +28,7 @@ std::string Case::name() const {
   s += "-B" + number(B);
   if (grid.size() <= 1) s += "-T" + number(T);
   s += "-D" + number(D);
-  if (variant == "conv") s += "-h" + number(H);
+  if (variant == "conv" || variant == "single") s += "-h" + number(H);
   return s;
 }
 
@@ -54,6 +54,11 @@ Case conv2d_case(int64_t B, int64_t side, int64_t D, int64_t heads,
   return {"conv", B, side * side, D, heads, false, kernel, 0, {side, side}};
 }
 
+Case single2d_case(int64_t B, int64_t side, int64_t D, int64_t heads,
+                   int64_t kernel) {
+  return {"single", B, side * side, D, heads, false, kernel, 0, {side, side}};
+}
+
 Data make_data(const Case& c) {
   auto generator = at::detail::createCPUGenerator(20210528);
   const auto normal = [&](std::vector<int64_t> shape, double deviation) {
@@ -63,6 +68,7 @@ Data make_data(const Case& c) {
             normal({c.B, c.T, c.H}, 1),
             normal({c.B, c.T, c.D}, 1),
             normal({c.B, c.T, c.D}, 1),
+            {},
             {}};
   if (c.variant == "full" || c.variant == "local") {
     data.bias = {normal({c.T, c.rank}, 0.01), normal({c.T, c.rank}, 0.01)};
@@ -70,6 +76,11 @@ Data make_data(const Case& c) {
     std::vector<int64_t> shape = {c.H};
     shape.resize(1 + c.grid.size(), c.window);
     data.bias = {normal(shape, 0.1)};
+  } else if (c.variant == "single") {
+    data.bias = {normal({c.H}, 1)};
+    data.offsets = at::randint(-(c.window / 2), c.window / 2 + 1,
+                               {c.H, static_cast<int64_t>(c.grid.size())},
+                               generator, at::kLong);
   }
   return data;
 }
@@ -120,9 +131,14 @@ Side aft_side(const Case& c, const Data& data) {
     f = [=](const std::vector<at::Tensor>& x) {
       return ops::conv(x[0], x[1], x[2], x[3], c.grid, false, common);
     };
+  } else if (c.variant == "single") {
+    f = [=](const std::vector<at::Tensor>& x) {
+      return ops::single(x[0], x[1], x[2], x[3], data.offsets, c.grid, common);
+    };
   } else {
     throw std::invalid_argument(
-        "bench: variant must be simple, local, full or conv, got " + c.variant);
+        "bench: variant must be simple, local, full, conv or single, got " +
+        c.variant);
   }
   return autograd_side("aft", values, data.dy, f);
 }
@@ -148,7 +164,7 @@ void check_same(const Side& aft, const Side& other, Pass pass) {
 
 Work work(const Case& c, Pass pass) {
   double pairs = 1;  // of one batch row and one channel
-  if (c.variant == "simple") {
+  if (c.variant == "simple" || c.variant == "single") {
     pairs = static_cast<double>(c.T);
   } else if (c.variant == "conv") {
     for (int64_t size : c.grid) {

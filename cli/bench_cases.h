@@ -19,13 +19,14 @@ const char* pass_name(Pass pass);
 
 /// One operator on one shape.
 struct Case {
-  std::string variant;  ///< simple, local, full or conv
+  std::string variant;  ///< simple, local, full, conv or single
   int64_t B = 1, T = 1, D = 1;
-  int64_t H = 1;  ///< conv: heads; else D
+  int64_t H = 1;  ///< conv and single: heads; else D
   bool causal = false;
-  int64_t window = 0;         ///< local: |t - j| < window; conv: kernel size
+  int64_t window = 0;         ///< local: |t - j| < window; conv: kernel size;
+                              ///< single: of the kernel that holds the offsets
   int64_t rank = 0;           ///< full and local: columns of u and v_pos
-  std::vector<int64_t> grid;  ///< conv
+  std::vector<int64_t> grid;  ///< conv and single
 
   /// For example local32-causal-B8-T1024-D512.
   std::string name() const;
@@ -40,18 +41,22 @@ Case conv1d_case(int64_t B, int64_t T, int64_t D, int64_t heads,
                  int64_t kernel);  // causal
 Case conv2d_case(int64_t B, int64_t side, int64_t D, int64_t heads,
                  int64_t kernel);
+Case single2d_case(int64_t B, int64_t side, int64_t D, int64_t heads,
+                   int64_t kernel);
 
 /// q, k, v and dy from N(0, 1); u and v_pos from N(0, 0.01^2), as the paper
-/// starts them; conv's w from N(0, 0.1^2). The same for each call.
+/// starts them; conv's w from N(0, 0.1^2), single's from N(0, 1). The same for
+/// each call.
 struct Data {
   at::Tensor q, k, v, dy;
   std::vector<at::Tensor> bias;  ///< [], [u, v_pos] or [w]
+  at::Tensor offsets;            ///< single: [H, sizes of grid]
 };
 Data make_data(const Case& c);
 
 /// One way to compute a case.
 struct Side {
-  std::string name;  ///< aft, naive, attention or gemm
+  std::string name;  ///< aft, naive, attention, gemm or simple
   /// y, and with the backward pass the gradients of q, k, v and the biases.
   std::function<std::vector<at::Tensor>(Pass)> run;
   /// What `run` gave, in the layout of `aft`; empty: it is (or is no match).

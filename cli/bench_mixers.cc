@@ -17,7 +17,7 @@
 #include "cli/bench_products.h"
 #include "cli/bench_time.h"
 #include "cli/commands.h"
-#include "cli/plot.h"
+#include "cli/figures/chart.h"
 #include "cli/table.h"
 
 namespace aft::cli {

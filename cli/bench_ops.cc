@@ -31,13 +31,19 @@ struct Rival {
 struct Contest {
   Case c;
   std::vector<Rival> rivals;
+
+  /// single is for inference: its backward pass is conv's.
+  std::vector<Pass> passes() const {
+    if (c.variant == "single") return {Pass::kForward};
+    return {Pass::kForward, Pass::kForwardBackward};
+  }
 };
 
 /// The paper's shapes: enwik8 (T 1024, d 512, rank 256), CIFAR-10 (T 3072,
 /// d 256, rank 64), ImageNet (14 x 14 patches and a class token, d 384).
 std::vector<Contest> contests(bool quick) {
-  // gemm: within 1.3 of the bare matrix products.
-  constexpr double kGemm = 1 / 1.3;
+  // gemm: within 1.3 of the bare matrix products; simple: of pooling alone.
+  constexpr double kGemm = 1 / 1.3, kSimple = 1 / 1.3;
   if (quick) {
     return {
         {simple_case(2, 256, 64), {{"naive", 0, 0}, {"attention", 0, 0}}},
@@ -48,6 +54,8 @@ std::vector<Contest> contests(bool quick) {
         {full_case(4, 67, 64, 32, false), {{"naive", 0, 0}, {"gemm", 0, 0}}},
         {conv2d_case(2, 7, 64, 64, 5), {{"naive", 0, 0}}},
         {conv2d_case(2, 7, 64, 16, 5), {{"naive", 0, 0}}},
+        {single2d_case(2, 7, 64, 64, 5), {{"simple", 0, 0}}},
+        {single2d_case(2, 7, 64, 16, 5), {{"simple", 0, 0}}},
     };
   }
   return {
@@ -61,6 +69,8 @@ std::vector<Contest> contests(bool quick) {
        {{"naive", 1.2, 1.3}, {"gemm", kGemm, kGemm}}},
       {conv2d_case(32, 14, 384, 384, 11), {{"naive", 10, 8}}},
       {conv2d_case(32, 14, 384, 16, 11), {{"naive", 10, 8}}},
+      {single2d_case(32, 14, 384, 384, 11), {{"simple", kSimple, 0}}},
+      {single2d_case(32, 14, 192, 32, 11), {{"simple", kSimple, 0}}},
   };
 }
 
@@ -151,7 +161,7 @@ void bench_speed(const BenchOptions& options) {
   for (Contest& contest : contests(options.quick)) {
     names += (names.empty() ? "" : ", ") + contest.c.name();
     if (!options.matches(contest.c.name())) continue;
-    total += 2 * contest.rivals.size();
+    total += contest.passes().size() * contest.rivals.size();
     chosen.push_back(std::move(contest));
   }
   if (chosen.empty()) options.nothing_matches(names);
@@ -162,7 +172,7 @@ void bench_speed(const BenchOptions& options) {
   std::vector<Row> rows;
   for (const Contest& contest : chosen) {
     const Data data = make_data(contest.c);
-    for (const Pass pass : {Pass::kForward, Pass::kForwardBackward}) {
+    for (const Pass pass : contest.passes()) {
       const auto peak = peak_bytes(contest.c, "aft", pass);
       for (const Rival& rival : contest.rivals) {
         progress.next(contest.c.name() + " " + pass_name(pass) + " against " +
@@ -187,8 +197,8 @@ void add_bench_ops(CLI::App& bench) {
   auto o = std::make_shared<BenchOptions>();
   CLI::App* command = bench.add_subcommand(
       "ops",
-      "The four operators against naive code, attention, bare matrix products "
-      "and the machine's bound");
+      "The operators against naive code, attention, bare matrix products and "
+      "the machine's bound");
   command->add_flag("--json", o->json, "One JSON array instead of a table");
   command
       ->add_option("--filter", o->filter,
@@ -220,7 +230,8 @@ void add_bench_ops(CLI::App& bench) {
       "turns; float, inputs from N(0, 1).\n"
       "Rivals: naive, the same maths in plain ATen calls; attention, 8 heads "
       "on the same q, k, v; gemm, the bare\n"
-      "matrix products of full. ratio = rival_ms / aft_ms.\n"
+      "matrix products of full; simple, aft::simple beside single, which is "
+      "for inference alone. ratio = rival_ms / aft_ms.\n"
       "Bound: bound_ms = max(bytes / copy bandwidth, flops / multiply-add "
       "peak, exps / exp rate), all measured in\n"
       "the same run; bytes: q, k, v, y once (backward: q, k, v, dy, dq, dk, dv "

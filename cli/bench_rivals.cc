@@ -7,6 +7,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "aft/ops/ops.h"
+
 namespace aft::cli {
 namespace {
 
@@ -102,6 +104,11 @@ Side naive_conv(const Case& c, const Data& data) {
   return side;
 }
 
+/// The keys of each channel, [B, T, D].
+at::Tensor keys_of(const Case& c, const Data& data) {
+  return c.H == c.D ? data.k : data.k.repeat_interleave(c.D / c.H, 2);
+}
+
 }  // namespace
 
 Side naive_side(const Case& c, const Data& data) {
@@ -117,8 +124,7 @@ Side attention_side(const Case& c, const Data& data) {
   if (c.causal) {
     mask = at::full({c.T, c.T}, kMinusInfinity, at::kFloat).triu_(1);
   }
-  const at::Tensor k =
-      c.H == c.D ? data.k : data.k.repeat_interleave(c.D / c.H, 2);
+  const at::Tensor k = keys_of(c, data);
   const double scale = 1 / std::sqrt(static_cast<double>(width));
   return autograd_side(
       "attention", {data.q, k, data.v}, data.dy, [=](const Tensors& x) {
@@ -173,12 +179,23 @@ Side gemm_side(const Case& c, const Data& data) {
   return side;
 }
 
+Side simple_side(const Case& c, const Data& data) {
+  if (c.variant != "single") {
+    throw std::invalid_argument("bench: rival simple is for single, got " +
+                                c.variant);
+  }
+  return autograd_side(
+      "simple", {data.q, keys_of(c, data), data.v}, data.dy,
+      [](const Tensors& x) { return ops::simple(x[0], x[1], x[2]); });
+}
+
 Side make_rival(const std::string& name, const Case& c, const Data& data) {
   if (name == "naive") return naive_side(c, data);
   if (name == "attention") return attention_side(c, data);
   if (name == "gemm") return gemm_side(c, data);
+  if (name == "simple") return simple_side(c, data);
   throw std::invalid_argument(
-      "bench: rival must be naive, attention or gemm, got " + name);
+      "bench: rival must be naive, attention, gemm or simple, got " + name);
 }
 
 }  // namespace aft::cli

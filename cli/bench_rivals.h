@@ -22,6 +22,10 @@ Side attention_side(const Case& c, const Data& data);
 /// wholly above the diagonal is left out, so both sides do about half.
 Side gemm_side(const Case& c, const Data& data);
 
+/// single: aft::simple on the same q and v and as many keys, not causal: what
+/// pooling alone takes.
+Side simple_side(const Case& c, const Data& data);
+
 /// By name. Throws where there is none.
 Side make_rival(const std::string& name, const Case& c, const Data& data);
 

@@ -13,7 +13,7 @@
 #include "cli/bench_ops.h"
 #include "cli/bench_peak.h"
 #include "cli/bench_rivals.h"
-#include "cli/plot.h"
+#include "cli/figures/chart.h"
 #include "cli/table.h"
 
 namespace aft::cli {

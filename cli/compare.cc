@@ -145,7 +145,8 @@ void write_all(const std::string& directory, const Json& settings,
   const std::string picture = as_picture(c, reference(systems, c.systems));
   io::write_file(directory + "/compare.svg", picture);
   std::string lines;
-  if (!runs.empty() && runs.size() <= kMostCurves) lines = curves(runs);
+  if (!runs.empty() && runs.size() <= kMostCurves)
+    lines = svg(runs_chart(runs));
   io::write_file(directory + "/report.html", as_page(c, picture, lines));
 }
 

@@ -2,8 +2,9 @@
 #include <cmath>
 
 #include "cli/compare.h"
+#include "cli/figures/chart.h"
+#include "cli/figures/drawing.h"
 #include "cli/model.h"
-#include "cli/plot.h"
 #include "cli/table.h"
 
 namespace aft::cli {

@@ -8,8 +8,8 @@
 
 #include "aft/io/file.h"
 #include "cli/commands.h"
+#include "cli/figures/chart.h"
 #include "cli/model.h"
-#include "cli/plot.h"
 
 namespace aft::cli {
 namespace {
@@ -34,31 +34,43 @@ Series read(const std::string& directory, const char* key, double scale,
 
 }  // namespace
 
-void write_curve(const std::string& directory) {
+Chart run_chart(const std::string& directory) {
   Series right = read(directory, "top1", 100, "step");
   const bool classes = !right.points.empty();
   const double scale = classes ? 1 : kBits;
   Series training = read(directory, "loss", scale, "step"),
          validation = read(directory, "validation", scale, "step");
-  if (training.points.empty()) return;
+  Chart chart{"curve",
+              directory,
+              classes ? "loss and top-1 against the step"
+                      : "bits per symbol against the step",
+              "",
+              {}};
+  if (training.points.empty()) return chart;
   training.name = "training";
-  std::vector<Panel> panels = {{classes ? "loss" : "",
-                                "step",
-                                classes ? "nats" : "bits",
-                                {training, validation},
-                                true}};
+  chart.panels = {{classes ? "loss" : "",
+                   "step",
+                   classes ? "nats" : "bits",
+                   {training, validation},
+                   true}};
   if (classes) {
     right.name = "validation";
-    panels.push_back({"top-1", "step", "%", {right}, true});
+    chart.panels.push_back({"top-1", "step", "%", {right}, true});
   }
-  io::write_file(directory + "/curve.svg",
-                 plot(directory,
-                      classes ? "loss and top-1 against the step"
-                              : "bits per symbol against the step",
-                      panels));
+  return chart;
 }
 
-std::string curves(const std::vector<std::string>& directories) {
+std::string svg(const Chart& chart) {
+  return plot(chart.title, chart.subtitle, chart.panels);
+}
+
+void write_curve(const std::string& directory) {
+  const Chart chart = run_chart(directory);
+  if (!chart.panels.empty())
+    io::write_file(directory + "/curve.svg", svg(chart));
+}
+
+Chart runs_chart(const std::vector<std::string>& directories) {
   const bool classes = std::all_of(
       directories.begin(), directories.end(),
       [](const auto& d) { return !read(d, "top1", 1, "step").points.empty(); });
@@ -80,8 +92,8 @@ std::string curves(const std::vector<std::string>& directories) {
   bool timed = true;
   for (const Series& s : time.series) timed = timed && !s.points.empty();
   if (timed) panels.push_back(time);
-  return plot("Validation", classes ? "top-1 accuracy" : "bits per symbol",
-              panels);
+  return {"curves", "Validation",
+          classes ? "top-1 accuracy" : "bits per symbol", "", panels};
 }
 
 void add_curves(CLI::App& app) {
@@ -101,7 +113,7 @@ void add_curves(CLI::App& app) {
     if (o->runs.size() > kMostCurves)
       throw UsageError("curves: expected at most 16 runs, got " +
                        std::to_string(o->runs.size()));
-    io::write_file(o->out, curves(o->runs));
+    io::write_file(o->out, svg(runs_chart(o->runs)));
   });
 }
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/figures/page.h"
+
 namespace aft::cli {
 
 inline constexpr size_t kMostCurves = 16;  ///< in one picture
@@ -13,9 +15,15 @@ inline constexpr size_t kMostCurves = 16;  ///< in one picture
 /// where there is no metric yet. Throws io::Error where it cannot be written.
 void write_curve(const std::string& directory);
 
+/// What write_curve draws; no panels where there is no metric yet.
+Chart run_chart(const std::string& directory);
+
 /// Validation loss in bits (of classes: top-1) of several runs in one picture
-/// (SVG), at most kMostCurves, against the step and against the time of
+/// , at most kMostCurves, against the step and against the time of
 /// training. Throws std::runtime_error where a run has no validation yet.
-std::string curves(const std::vector<std::string>& directories);
+Chart runs_chart(const std::vector<std::string>& directories);
+
+/// A chart as a whole SVG file.
+std::string svg(const Chart& chart);
 
 }  // namespace aft::cli

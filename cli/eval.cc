@@ -30,6 +30,7 @@ struct Answer {
   models::Json json;
   std::string line;
   std::string figure;  ///< "": the loss in bits
+  c10::optional<nn::Sparsity> sparsity;  ///< of the kernels of aft-conv
 };
 
 void note_changed(const std::string& expected, const std::string& found,
@@ -57,6 +58,7 @@ Answer judge_text(const models::Json& json, const Options& o) {
   answer.nats = tasks::evaluate(
       model, part, T, stride, o.batch,
       [&](int64_t done, int64_t all) { meter.show(done, all); });
+  answer.sparsity = nn::sparsity(*model);
   answer.json = {{"symbols", part.size},
                  {"length", T},
                  {"stride", stride},
@@ -90,6 +92,7 @@ Answer judge_classes(const models::Json& json, const Options& o) {
       [&](int64_t done, int64_t all) { meter.show(done, all); });
   Answer answer;
   answer.nats = a.loss;
+  answer.sparsity = nn::sparsity(*model);
   answer.json = {{"images", a.images},  {"height", data.height},
                  {"width", data.width}, {"crop", data.crop},
                  {"top1", a.top1},      {"top5", a.top5}};
@@ -121,6 +124,7 @@ Answer judge_pictures(const models::Json& json, const Options& o) {
   answer.nats = tasks::evaluate(
       model, part, o.batch,
       [&](int64_t done, int64_t all) { meter.show(done, all); });
+  answer.sparsity = nn::sparsity(*model.module());
   answer.json = {
       {"images", part.count}, {"height", data.height}, {"width", data.width}};
   answer.line = std::to_string(part.count) + " images of " +
@@ -152,6 +156,11 @@ void run(const Options& o) {
     models::Json j{{"model", o.model}, {"split", o.split}};
     j.update(answer.json);
     j["nats"] = answer.nats;
+    if (answer.sparsity) {
+      j["kernel_entropy"] = answer.sparsity->entropy;
+      j["kernel_entropy_most"] = answer.sparsity->most;
+      j["kernel_top"] = answer.sparsity->top;
+    }
     if (!classes) j[text ? "bpc" : "bits_per_dim"] = answer.nats * kBits;
     std::cout << j.dump(2) << '\n';
     return;
@@ -162,6 +171,8 @@ void run(const Options& o) {
   printf("%s: %s on %s, %s\n", o.model.c_str(),
          classes ? answer.figure.c_str() : bits, o.split.c_str(),
          answer.line.c_str());
+  if (answer.sparsity)
+    printf("kernels: %s\n", described(*answer.sparsity).c_str());
 }
 
 }  // namespace

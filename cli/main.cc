@@ -63,6 +63,7 @@ int run(int argc, char** argv) {
       "  aft sample holiday-model    new pictures\n"
       "  aft train classify-aft-conv-4x96 --data flowers/ --out flowers-model\n"
       "  aft classify flowers-model picture.jpg\n"
+      "  aft plot flowers-model      what it has learned, as pictures\n"
       "  aft demo                    the four operators in a few seconds\n"
       "  aft bench ops               speed against naive code and attention\n"
       "  aft bench ops --help        all options of one command\n"
@@ -78,6 +79,7 @@ int run(int argc, char** argv) {
   add_import(app);
   add_export(app);
   add_compare(app);
+  add_plot(app);
   add_curves(app);
   add_info(app);
   add_demo(app);

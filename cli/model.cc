@@ -111,6 +111,14 @@ std::string described(const models::Json& model) {
          std::to_string(patch) + ", " + model["classes"].dump() + " classes";
 }
 
+std::string described(const nn::Sparsity& s) {
+  char text[128];
+  snprintf(text, sizeof(text),
+           "entropy %.3f of %.3f nats, %.1f %% in the top position", s.entropy,
+           s.most, 100 * s.top);
+  return text;
+}
+
 bool has_network(const models::Json& config) {
   return config.at("model").contains("network");
 }

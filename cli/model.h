@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "aft/nn/aft.h"
 #include "aft/tasks/generator.h"
 #include "aft/tasks/task.h"
 
@@ -30,6 +31,8 @@ bool has_network(const models::Json& config);
 /// Its part "model" in words: "aft-local, 24 layers of 256, length 1024";
 /// "resnet, layers 50, width 64, classes 1000, small false".
 std::string described(const models::Json& model);
+/// "entropy 3.21 of 4.80 nats, 12.3 % in the top position".
+std::string described(const nn::Sparsity& sparsity);
 bool is_directory(const std::string& path);
 bool exists(const std::string& path);
 

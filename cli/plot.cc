@@ -1,301 +1,405 @@
-#include "cli/plot.h"
+// `aft plot`: what a model has learned, as pictures and one page: position
+// biases, keys, relative attention, curves and completions.
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <set>
+#include <iostream>
+#include <memory>
 
+#include "aft/nn/aft.h"
+#include "aft/tasks/classification.h"
+#include "aft/tasks/inside.h"
+#include "aft/tasks/picture_files.h"
+#include "cli/commands.h"
+#include "cli/curve.h"
+#include "cli/figures/page.h"
+#include "cli/model.h"
+#include "cli/sheet.h"
 #include "cli/table.h"
 
 namespace aft::cli {
 namespace {
 
-// The colours of Okabe and Ito, which the colour-blind tell apart.
-constexpr const char* kColours[] = {"#0072B2", "#009E73", "#D55E00", "#CC79A7",
-                                    "#000000", "#E69F00", "#56B4E9", "#8A6D00"};
-constexpr size_t kColourCount = sizeof(kColours) / sizeof(kColours[0]);
-
-constexpr double kPanelWidth = 560, kHeight = 480;
-constexpr double kLeft = 70, kRight = 92, kTop = 108, kBottom = 58;
-
-std::string fixed(double x) {
-  char text[32];
-  snprintf(text, sizeof(text), "%.1f", x);
-  return text;
-}
-
-/// 1024 as 1k (a length), 0.001 as 0.001.
-std::string tick(double x) {
-  char text[32];
-  if (x >= 1024 && std::fmod(x, 1024) == 0) {
-    snprintf(text, sizeof(text), "%.0fk", x / 1024);
-  } else {
-    snprintf(text, sizeof(text), "%g", x);
-  }
-  return text;
-}
-
-std::string text_at(double x, double y, const std::string& text,
-                    const std::string& style) {
-  return "<text x=\"" + fixed(x) + "\" y=\"" + fixed(y) + "\" " + style + ">" +
-         escaped(text) + "</text>\n";
-}
-
-std::string line(double x0, double y0, double x1, double y1,
-                 const std::string& style) {
-  return "<line x1=\"" + fixed(x0) + "\" y1=\"" + fixed(y0) + "\" x2=\"" +
-         fixed(x1) + "\" y2=\"" + fixed(y1) + "\" " + style + "/>\n";
-}
-
-/// An axis from `low` to `high`, drawn from `from` to `to`.
-struct Axis {
-  double low, high, from, to;
-  bool linear;
-  double operator()(double x) const {
-    const double part = linear ? (x - low) / (high - low)
-                               : std::log(x / low) / std::log(high / low);
-    return from + (to - from) * part;
-  }
+struct Options {
+  std::string model, out, folder, divisor = "queries";
+  std::vector<std::string> images, runs;
+  std::vector<double> range;
+  int64_t limit = 256, heads = 16, completions = 8, size = 0;
+  double crop = 0;
+  bool each = false;
+  int threads = 0;
 };
 
-/// Four to ten round numbers that cover [low, high].
-std::vector<double> round_ticks(double low, double high) {
-  double step = std::pow(10, std::floor(std::log10((high - low) / 4)));
-  for (const double factor : {2.0, 2.5, 2.0})
-    if ((high - low) / step > 8) step *= factor;
-  std::vector<double> out;
-  for (double i = std::floor(low / step); i <= std::ceil(high / step); ++i)
-    out.push_back(i * step);
-  return out;
+std::string layer_name(size_t layer) {
+  return "layer " + std::to_string(layer + 1);
+}
+std::string head_name(int64_t head) {
+  return "head " + std::to_string(head + 1);
 }
 
-/// The second eight are dashed.
-std::string dashes(size_t series) {
-  return series < kColourCount ? "" : "stroke-dasharray=\"6 3\" ";
+/// x [height, width] as a map.
+Map map_of(const at::Tensor& x, std::string name, int64_t y0 = 0,
+           int64_t x0 = 0) {
+  const at::Tensor values = x.to(at::kFloat).contiguous();
+  const float* data = values.data_ptr<float>();
+  return {x.size(0), x.size(1), {data, data + values.numel()},
+          y0,        x0,        std::move(name)};
 }
 
-std::string curve(const Series& s, const Axis& x, const Axis& y, bool with_dots,
-                  size_t series) {
-  const std::string colour = kColours[series % kColourCount];
-  std::string points, dots;
-  for (const auto& [px, py] : s.points) {
-    points += fixed(x(px)) + "," + fixed(y(py)) + " ";
-    if (with_dots)
-      dots += "<circle cx=\"" + fixed(x(px)) + "\" cy=\"" + fixed(y(py)) +
-              "\" r=\"3.5\" fill=\"" + colour + "\"/>\n";
+class Plotter {
+ public:
+  explicit Plotter(const Options& o)
+      : o_(o), config_(tasks::load_config(o.model)) {}
+
+  void run() {
+    check();
+    details_ = {{"task", config_["task"]},
+                {"model", described(config_["model"])}};
+    if (exists(o_.model + "/model.safetensors")) {
+      load();
+      biases();
+      keys();
+      attention();
+      completions();
+    } else {
+      std::cerr << "note: " << o_.model
+                << "/model.safetensors is not there yet: only its curves\n";
+    }
+    curves();
+    if (figures_.empty())
+      throw std::runtime_error(
+          o_.model +
+          ": nothing to draw: it has neither position biases nor metrics" +
+          (classifier_ ? "; --images FOLDER shows what attention looks at"
+                       : ""));
+    const std::string out = o_.out.empty() ? o_.model + "/plots" : o_.out;
+    write_figures(out, o_.model, "", details_, figures_);
+    std::cout << out << "/index.html: " << figures_.size()
+              << (figures_.size() == 1 ? " figure" : " figures") << '\n';
   }
-  return "<polyline fill=\"none\" " + dashes(series) + "stroke=\"" + colour +
-         "\" stroke-width=\"2\" points=\"" + points + "\"/>\n" + dots;
-}
 
-/// The names at the ends of the lines, moved apart where they would overlap.
-std::string labels(const Panel& panel, const Axis& x, const Axis& y) {
-  constexpr double kApart = 15;
-  struct Label {
-    double x, y;
-    size_t series;
-  };
-  std::vector<Label> all;
-  for (size_t i = 0; i < panel.series.size(); ++i) {
-    if (panel.series[i].points.empty()) continue;
-    const auto [px, py] = panel.series[i].points.back();
-    all.push_back({x(px) + 8, y(py) + 4, i});
+ private:
+  void check() const {
+    const bool classes = config_["task"] == "classification";
+    if (!classes && (!o_.images.empty() || !o_.folder.empty() || o_.size > 0 ||
+                     o_.crop > 0))
+      throw UsageError(
+          "plot: --image, --images, --size and --crop are for models of "
+          "classification; this one is of task " +
+          config_["task"].get<std::string>());
+    if (!o_.range.empty() && !(o_.range[0] < o_.range[1]))
+      throw UsageError("plot: --range must rise, got " + number(o_.range[0]) +
+                       " " + number(o_.range[1]));
+    if (o_.runs.size() + 1 > kMostCurves)
+      throw UsageError("plot: expected at most " +
+                       std::to_string(kMostCurves - 1) + " --runs, got " +
+                       std::to_string(o_.runs.size()));
+    if (classes) check_size("plot", o_.size, config_["model"]);
   }
-  std::sort(all.begin(), all.end(),
-            [](const Label& a, const Label& b) { return a.y < b.y; });
-  for (size_t i = 1; i < all.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      if (std::abs(all[i].x - all[j].x) < 60) {
-        all[i].y = std::max(all[i].y, all[j].y + kApart);
+
+  void load() {
+    module_ = tasks::task_kind(config_).model(config_);
+    tasks::load_weights(o_.model, *module_);
+    classifier_ = std::dynamic_pointer_cast<models::ClassifierImpl>(module_);
+    double parameters = 0;
+    for (const at::Tensor& p : module_->parameters())
+      parameters += static_cast<double>(p.numel());
+    details_.emplace_back("parameters", count(parameters));
+    if (const auto s = nn::sparsity(*module_))
+      details_.emplace_back("kernels", described(*s));
+    if ((!o_.images.empty() || !o_.folder.empty()) && !classifier_)
+      throw UsageError(
+          "plot: --image and --images are for models with mixers; "
+          "this one is " +
+          described(config_["model"]));
+    if (!classifier_) return;
+    data_ = tasks::config_as<tasks::ClassificationConfig>(config_).data;
+    if (o_.size > 0) data_.height = data_.width = o_.size;
+    if (o_.crop > 0) data_.crop = o_.crop;
+  }
+
+  /// A sheet of heat maps with the scale that was asked for.
+  void add(Heatmaps figure, bool each) {
+    figure.each = o_.each || (each && o_.range.empty());
+    if (!o_.range.empty()) figure.low = o_.range[0], figure.high = o_.range[1];
+    figures_.emplace_back(std::move(figure));
+  }
+
+  /// Layers down, the first heads across.
+  Heatmaps by_heads(size_t layers, int64_t heads) const {
+    Heatmaps figure;
+    for (size_t l = 0; l < layers; ++l)
+      figure.row_names.push_back(layer_name(l));
+    for (int64_t h = 0; h < std::min(heads, o_.heads); ++h)
+      figure.column_names.push_back(head_name(h));
+    return figure;
+  }
+  /// x [heads, height, width] as the next row.
+  static void add_row(const at::Tensor& x, size_t layer, int64_t y0, int64_t x0,
+                      Heatmaps& figure) {
+    for (size_t h = 0; h < figure.column_names.size(); ++h)
+      figure.maps.push_back(
+          map_of(x[static_cast<int64_t>(h)],
+                 layer_name(layer) + ", " + figure.column_names[h], y0, x0));
+  }
+  std::string first_heads(int64_t heads) const {
+    return heads > o_.heads ? ", the first " + std::to_string(o_.heads) +
+                                  " of " + std::to_string(heads) + " heads"
+                            : "";
+  }
+
+  void biases() {
+    std::vector<tasks::Biases> all;
+    for (const auto& m : module_->modules()) {
+      const auto mixer = std::dynamic_pointer_cast<nn::Mixer>(m);
+      if (!mixer) continue;
+      tasks::Biases b = tasks::position_biases(*mixer, kMostCells);
+      if (b.values.defined()) all.push_back(std::move(b));
+    }
+    if (all.empty()) return;
+    const at::Tensor& first = all[0].values;
+    Heatmaps figure;
+    if (!all[0].relative) {
+      figure = by_pairs(all);
+    } else if (first.dim() == 2) {  // on a line: heads down, taps across
+      for (size_t l = 0; l < all.size(); ++l) {
+        figure.column_names.push_back(layer_name(l));
+        figure.maps.push_back(
+            map_of(all[l].values, layer_name(l), 1, 1 - all[l].values.size(1)));
       }
+      figure.row_names = {""};
+      figure.y_name = "head", figure.x_name = "position";
+    } else {
+      figure = by_heads(all.size(), first.size(0));
+      for (size_t l = 0; l < all.size(); ++l)
+        add_row(all[l].values, l, -(first.size(1) / 2), -(first.size(2) / 2),
+                figure);
+      figure.y_name = "dy", figure.x_name = "dx";
+    }
+    figure.name = "biases", figure.title = "Position biases";
+    if (all[0].relative) {
+      figure.quantity = "exp(w) - 1", figure.colours = Colours::kDiverging;
+      figure.caption =
+          "exp(w) - 1 by the place of the key relative to the query" +
+          (first.dim() == 2 ? "" : first_heads(first.size(0))) + ".";
+    } else {
+      figure.quantity = "exp(w)", figure.colours = Colours::kSequential;
+      figure.y_name = "t", figure.x_name = "j";
+      figure.caption = "exp(w) of query t (down) and key j (across)";
+      if (config_["model"].value("pool", "") == "token")
+        figure.caption += "; the first of both is the class token";
+      if (all[0].block > 1)
+        figure.caption += "; means of blocks of " +
+                          std::to_string(all[0].block) + " x " +
+                          std::to_string(all[0].block);
+      figure.caption += ".";
+    }
+    add(std::move(figure), false);
+  }
+
+  /// Layers from the top left to the bottom right.
+  static Heatmaps by_pairs(const std::vector<tasks::Biases>& all) {
+    constexpr size_t kAcross = 6;
+    Heatmaps figure;
+    const size_t across = std::min(kAcross, all.size()),
+                 rows = (all.size() + across - 1) / across;
+    figure.row_names.resize(rows), figure.column_names.resize(across);
+    for (size_t l = 0; l < all.size(); ++l)
+      figure.maps.push_back(map_of(all[l].values[0], layer_name(l)));
+    figure.maps.resize(rows * across);
+    return figure;
+  }
+
+  /// A picture as the model reads it, and as numbers [1, 3, H, W].
+  std::pair<io::Image, at::Tensor> read(const std::string& path) const {
+    const io::Image image = tasks::centre(io::read_image(path), data_.height,
+                                          data_.width, data_.crop);
+    at::Tensor numbers = at::empty({1, 3, data_.height, data_.width});
+    tasks::normalise(image, numbers.data_ptr<float>());
+    return {image, numbers};
+  }
+
+  void keys() {
+    for (size_t i = 0; i < o_.images.size(); ++i) {
+      const auto [image, numbers] = read(o_.images[i]);
+      const std::vector<at::Tensor> k = tasks::keys_of(*classifier_, numbers);
+      Heatmaps figure = by_heads(k.size(), k[0].size(1));
+      for (size_t l = 0; l < k.size(); ++l) add_row(k[l][0], l, 0, 0, figure);
+      const std::string& path = o_.images[i];
+      figure.name = "keys-" + std::to_string(i + 1);
+      figure.title = "Keys of " + path.substr(path.find_last_of('/') + 1);
+      figure.caption =
+          "The keys of every patch, by layer and " +
+          std::string(k[0].size(1) == classifier_->config.width ? "channel"
+                                                                : "head") +
+          first_heads(k[0].size(1)) + ".";
+      figure.quantity = "k", figure.y_name = "row", figure.x_name = "column";
+      figure.picture = image;
+      add(std::move(figure), true);
     }
   }
-  std::string out;
-  for (const Label& l : all) {
-    out += text_at(l.x, l.y, panel.series[l.series].name,
-                   std::string("font-size=\"12\" font-weight=\"bold\" "
-                               "paint-order=\"stroke\" stroke=\"#fff\" "
-                               "stroke-width=\"3\" fill=\"") +
-                       kColours[l.series % kColourCount] + "\"");
-  }
-  return out;
-}
 
-std::string draw(const Panel& panel, double left) {
-  double x0 = 1e300, x1 = 0, y0 = 1e300, y1 = 0;
-  std::set<double> x_ticks;
-  for (const Series& s : panel.series) {
-    for (const auto& [px, py] : s.points) {
-      x0 = std::min(x0, px), x1 = std::max(x1, px);
-      y0 = std::min(y0, py), y1 = std::max(y1, py);
-      x_ticks.insert(px);
+  void attention() {
+    if (o_.folder.empty()) return;
+    tasks::RelativeAttention relative(*classifier_);
+    std::vector<std::string> paths =
+        tasks::list_pictures(o_.folder, /*hidden=*/false);
+    if (paths.empty())
+      throw tasks::DataError(o_.folder +
+                             ": expected PNG or JPEG files, got none");
+    const int64_t all = static_cast<int64_t>(paths.size()),
+                  used = std::min(all, o_.limit);
+    Meter meter("images");
+    constexpr int64_t kTogether = 8;
+    for (int64_t i = 0; i < used; i += kTogether) {
+      std::vector<at::Tensor> batch;
+      for (int64_t j = i; j < std::min(used, i + kTogether); ++j)
+        batch.push_back(
+            read(paths[static_cast<size_t>(j * all / used)]).second);
+      relative.add(at::cat(batch));
+      meter.show(relative.images(), used);
     }
+    const bool pairs = o_.divisor == "pairs";
+    using Divisor = tasks::RelativeAttention::Divisor;
+    const at::Tensor mean =
+        relative.mean(pairs ? Divisor::kPairs : Divisor::kQueries);
+    Heatmaps figure = by_heads(static_cast<size_t>(mean.size(0)), mean.size(1));
+    for (int64_t l = 0; l < mean.size(0); ++l)
+      add_row(mean[l], static_cast<size_t>(l), -(mean.size(2) / 2),
+              -(mean.size(3) / 2), figure);
+    figure.name = "attention", figure.title = "Average relative attention";
+    figure.caption =
+        "Attention by the place of the key relative to the query, summed over "
+        "queries and " +
+        std::to_string(used) +
+        " images and divided by the number of images times " +
+        (pairs ? "the queries that have a key at that place"
+               : "all queries, " + std::to_string((mean.size(2) + 1) / 2 *
+                                                  ((mean.size(3) + 1) / 2))) +
+        "; the class token is left out" + first_heads(mean.size(1)) + ".";
+    figure.quantity = "attention", figure.y_name = "dy", figure.x_name = "dx";
+    add(std::move(figure), true);
   }
-  if (x_ticks.empty()) return "";
-  if (x0 == x1) x1 = 2 * x0;
-  std::vector<double> y_ticks;
-  if (panel.linear) {
-    const auto rounded = round_ticks(0, x1);
-    x_ticks = std::set<double>(rounded.begin(), rounded.end());
-    x0 = 0, x1 = rounded.back();
-    y_ticks = round_ticks(y0, y1 > y0 ? y1 : y0 + 1);
-  } else {
-    const double low = std::floor(std::log10(y0)),
-                 high = std::max(std::ceil(std::log10(y1)), low + 1);
-    for (double e = low; e <= high; ++e) y_ticks.push_back(std::pow(10, e));
-  }
-  const Axis x{x0, x1, left + kLeft + 12, left + kPanelWidth - kRight,
-               panel.linear};
-  const Axis y{y_ticks.front(), y_ticks.back(), kHeight - kBottom, kTop,
-               panel.linear};
-  const double right = x.to + 12;
 
-  std::string out = text_at(left + kLeft, kTop - 14, panel.title,
-                            "font-size=\"15\" font-weight=\"bold\"");
-  for (const double t : y_ticks) {
-    const double at = y(t);
-    out += line(left + kLeft, at, right, at, "stroke=\"#d8d8d8\"");
-    out += text_at(left + kLeft - 7, at + 4, tick(t),
-                   "font-size=\"12\" text-anchor=\"end\"");
+  void completions() {
+    if (config_["task"] != "image" || o_.completions == 0) return;
+    const auto config = tasks::config_as<tasks::ImageConfig>(config_);
+    const auto& data = config.data;
+    const tasks::Pictures pictures =
+        open_pictures(data.path, data.height, data.width, data.valid_images);
+    const tasks::PicturePart part = pictures.split("test");
+    Completions what;
+    what.count = std::min(part.count, o_.completions);
+    what.rows = data.height / 2;
+    if (what.count == 0) return;
+    const int64_t scale =
+        std::max<int64_t>(1, 1000 / (data.width * what.count));
+    Picture figure{"completions",
+                   "Completions",
+                   "Test pictures whose lower half is masked, on top; below, " +
+                       std::to_string(what.times) +
+                       " completions of each by the model (seed 1).",
+                   {}};
+    draw_completions(load_model(o_.model, config), {}, part, what, data.width,
+                     32, scale,
+                     [&](const io::Image& sheet) { figure.image = sheet; });
+    figures_.emplace_back(std::move(figure));
   }
-  for (const double t : x_ticks) {
-    out += line(x(t), y.from, x(t), y.from + 5, "stroke=\"#333\"");
-    out += text_at(x(t), y.from + 20, tick(t),
-                   "font-size=\"12\" text-anchor=\"middle\"");
-  }
-  out += line(left + kLeft, y.from, right, y.from, "stroke=\"#333\"");
-  out += line(left + kLeft, y.from, left + kLeft, y.to, "stroke=\"#333\"");
-  out += text_at((x.from + x.to) / 2, kHeight - 16, panel.x_label,
-                 "font-size=\"13\" text-anchor=\"middle\"");
-  const double middle = (y.from + y.to) / 2;
-  out += text_at(left + 18, middle, panel.y_label,
-                 "font-size=\"13\" text-anchor=\"middle\" transform=\"rotate("
-                 "-90 " +
-                     fixed(left + 18) + " " + fixed(middle) + ")\"");
-  for (size_t i = 0; i < panel.series.size(); ++i) {
-    if (panel.series[i].points.empty()) continue;
-    out += curve(panel.series[i], x, y, !panel.linear, i);
-  }
-  return out + labels(panel, x, y);
-}
 
-/// The head of a file with its title.
-std::string opening(const std::string& title, double width, double height) {
-  const std::string size =
-      "width=\"" + fixed(width) + "\" height=\"" + fixed(height) + "\"";
-  return "<svg xmlns=\"http://www.w3.org/2000/svg\" " + size +
-         " viewBox=\"0 0 " + fixed(width) + " " + fixed(height) +
-         "\" font-family=\"Helvetica, Arial, sans-serif\" fill=\"#222\">\n"
-         "<title>" +
-         escaped(title) + "</title>\n<rect " + size + " fill=\"#fff\"/>\n" +
-         text_at(20, 30, title, "font-size=\"19\" font-weight=\"bold\"");
-}
+  void curves() {
+    Chart own = run_chart(o_.model);
+    if (!own.panels.empty()) figures_.emplace_back(std::move(own));
+    if (o_.runs.empty()) return;
+    std::vector<std::string> all{o_.model};
+    all.insert(all.end(), o_.runs.begin(), o_.runs.end());
+    figures_.emplace_back(runs_chart(all));
+  }
 
-std::string box(double x, double y, double width, double height,
-                const std::string& colour) {
-  return "<rect x=\"" + fixed(x) + "\" y=\"" + fixed(y) + "\" width=\"" +
-         fixed(width) + "\" height=\"" + fixed(height) + "\" fill=\"" + colour +
-         "\"/>\n";
-}
+  const Options& o_;
+  models::Json config_;
+  std::shared_ptr<torch::nn::Module> module_;
+  std::shared_ptr<models::ClassifierImpl> classifier_;  // null: another one
+  tasks::LabelledConfig data_;
+  Details details_;
+  std::vector<Figure> figures_;
+};
 
 }  // namespace
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
-std::string plot(const std::string& title, const std::string& subtitle,
-                 const std::vector<Panel>& panels) {
-  std::string out =
-      opening(title, kPanelWidth * static_cast<double>(panels.size()), kHeight);
-  out += text_at(20, 50, subtitle, "font-size=\"13\" fill=\"#555\"");
-  double at = 20;
-  for (size_t i = 0; !panels.empty() && i < panels[0].series.size(); ++i) {
-    const std::string& name = panels[0].series[i].name;
-    out += line(at, 68, at + 22, 68,
-                dashes(i) + "stroke-width=\"3\" stroke=\"" +
-                    kColours[i % kColourCount] + "\"");
-    out += text_at(at + 28, 72, name, "font-size=\"13\"");
-    at += 52 + 7.5 * static_cast<double>(name.size());
-  }
-  for (size_t i = 0; i < panels.size(); ++i) {
-    out += draw(panels[i], kPanelWidth * static_cast<double>(i));
-  }
-  return out + "</svg>\n";
-}
-
-std::string bars(const std::string& title, const std::string& value,
-                 const std::string& other,
-                 const std::vector<std::string>& names,
-                 const std::vector<bool>& strong,
-                 const std::vector<BarPanel>& panels) {
-  constexpr double kRow = 34, kPanel = 330, kBars = 230, kFirst = 112;
-  constexpr const char *kStrong = "#D55E00", *kPlain = "#0072B2",
-                       *kOther = "#9a9a9a";
-  double names_width = 100;
-  for (const std::string& name : names)
-    names_width =
-        std::max(names_width, 30 + 7.2 * static_cast<double>(name.size()));
-  std::string out =
-      opening(title, names_width + kPanel * static_cast<double>(panels.size()),
-              kFirst + kRow * static_cast<double>(names.size()) + 16);
-  out += box(20, 50, 22, 12, kPlain) + box(44, 50, 22, 12, kStrong) +
-         text_at(74, 61, value, "font-size=\"13\"");
-  if (!other.empty()) {
-    const double at = 110 + 7 * static_cast<double>(value.size());
-    out += box(at, 54, 22, 6, kOther) +
-           text_at(at + 30, 61, other, "font-size=\"13\"");
-  }
-  for (size_t i = 0; i < names.size(); ++i) {
-    out +=
-        text_at(names_width - 10, kFirst + kRow * static_cast<double>(i) + 18,
-                names[i], "font-size=\"13\" text-anchor=\"end\"");
-  }
-  for (size_t p = 0; p < panels.size(); ++p) {
-    const double left = names_width + kPanel * static_cast<double>(p);
-    double most = 0;
-    for (const Bar& b : panels[p].bars)
-      most = std::max({most, b.value, b.other});
-    out += text_at(left, kFirst - 16, panels[p].title,
-                   "font-size=\"15\" font-weight=\"bold\"");
-    for (size_t i = 0; i < panels[p].bars.size() && most > 0; ++i) {
-      const double top = kFirst + kRow * static_cast<double>(i);
-      const auto one = [&](double x, double y, double height,
-                           const std::string& colour) {
-        if (x <= 0) return;
-        const double width = std::max(1.0, kBars * x / most);
-        out += box(left, y, width, height, colour) +
-               text_at(left + width + 5, y + height - 1, number(x),
-                       "font-size=\"11\"");
-      };
-      const Bar& b = panels[p].bars[i];
-      one(b.value, top + 2, 12, strong[i] ? kStrong : kPlain);
-      one(b.other, top + 17, 8, kOther);
-    }
-    out += line(left, kFirst, left,
-                kFirst + kRow * static_cast<double>(names.size()),
-                "stroke=\"#333\"");
-  }
-  return out + "</svg>\n";
+void add_plot(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "plot", "What a model has learned, as pictures and one page to open");
+  command->add_option("model", o->model, "Directory of a model")->required();
+  command
+      ->add_option("--out", o->out,
+                   "Directory for the pictures (PNG) and index.html; default: "
+                   "MODEL/plots")
+      ->type_name("DIR");
+  command
+      ->add_option("--image", o->images,
+                   "Classifiers with AFT: the keys of this picture; may be "
+                   "given again")
+      ->type_name("FILE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      ->add_option("--images", o->folder,
+                   "Classifiers with attention: average relative attention "
+                   "over the pictures in this folder")
+      ->type_name("FOLDER");
+  command
+      ->add_option("--limit", o->limit,
+                   "At most N of those pictures, evenly; default: 256")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))
+      ->type_name("N");
+  command
+      ->add_option("--divisor", o->divisor,
+                   "Relative attention is divided by the number of queries "
+                   "(default), or pairs: of those with a key at the offset")
+      ->check(CLI::IsMember({"queries", "pairs"}).description(""))
+      ->type_name("NAME");
+  command
+      ->add_option("--heads", o->heads,
+                   "The first N heads, or channels of keys; default: 16")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}).description(""))
+      ->type_name("N");
+  command
+      ->add_option("--range", o->range,
+                   "A fixed scale of the colours, to compare several models; "
+                   "default: from the numbers")
+      ->expected(2)
+      ->check(real(-1e30, 1e30))
+      ->type_name("LOW HIGH");
+  command->add_flag("--each", o->each, "A scale of its own for every map");
+  command
+      ->add_option("--runs", o->runs,
+                   "More runs, whose curves are drawn with those of this one")
+      ->type_name("DIR");
+  command
+      ->add_option("--completions", o->completions,
+                   "Models of images: test pictures to complete; default: 8")
+      ->check(CLI::Range(int64_t{0}, int64_t{100}).description(""))
+      ->type_name("N");
+  add_view(*command, o->size, o->crop);
+  add_threads(*command, o->threads);
+  command->footer(
+      "Draws what the model has: exp(w) of aft-full and aft-local, exp(w) - 1 "
+      "of aft-conv, curves of its training, and\n"
+      "completions of models of images. index.html shows all of it, with the "
+      "values under the mouse; it needs no server.\n"
+      "\n"
+      "Examples:\n"
+      "  aft plot runs/classify-aft-conv-4x96\n"
+      "  aft plot flowers-model --image rose.jpg --image tulip.jpg\n"
+      "  aft plot deit-tiny --images imagenet/val --limit 64\n"
+      "  aft plot runs/plain --runs runs/entropy runs/gumbel --range -1 1");
+  command->callback([o] {
+    set_threads(o->threads);
+    at::NoGradGuard no_grad;
+    Plotter(*o).run();
+  });
 }
 
 }  // namespace aft::cli

@@ -65,22 +65,11 @@ void complete(const Options& o) {
         " pictures; expected --first plus --count at most that, got " +
         std::to_string(o.first) + " and " + std::to_string(o.count));
   // Whole rows of pixels are kept.
-  const int64_t rows = std::llround(o.keep * static_cast<double>(data.height)),
-                kept = 3 * rows * data.width;
-  PictureList top, given;
-  for (int64_t i = 0; i < count; ++i) {
-    const uint8_t* picture = part[o.first + i];
-    top.emplace_back(picture, picture + kept);
-  }
-  for (int64_t t = 0; t < o.times; ++t)
-    given.insert(given.end(), top.begin(), top.end());
-  top = masked(std::move(top), part.size);
-  draw_pictures(model, o.sampling, given, o.batch,
-                [&](const PictureList& pictures) {
-                  PictureList all = top;
-                  all.insert(all.end(), pictures.begin(), pictures.end());
-                  write(o, all, config, count);
-                });
+  const int64_t rows = std::llround(o.keep * static_cast<double>(data.height));
+  draw_completions(model, o.sampling, part, {o.first, count, o.times, rows},
+                   data.width, o.batch, o.scale, [&](const io::Image& sheet) {
+                     io::write_png(o.out, sheet);
+                   });
   std::cout << o.out << ": " << count << " images of '" << o.split << "' with "
             << rows << " of " << data.height << " rows, completed " << o.times
             << " times by " << o.model << ", seed " << o.sampling.seed << '\n';

@@ -79,4 +79,25 @@ void draw_pictures(const tasks::PictureModel& model, tasks::Sampling sampling,
   }
 }
 
+void draw_completions(const tasks::PictureModel& model,
+                      const tasks::Sampling& sampling,
+                      const tasks::PicturePart& part, const Completions& what,
+                      int64_t width, int64_t batch, int64_t scale,
+                      const std::function<void(const io::Image&)>& show) {
+  PictureList top, given;
+  for (int64_t i = 0; i < what.count; ++i) {
+    const uint8_t* picture = part[what.first + i];
+    top.emplace_back(picture, picture + 3 * what.rows * width);
+  }
+  for (int64_t t = 0; t < what.times; ++t)
+    given.insert(given.end(), top.begin(), top.end());
+  top = masked(std::move(top), part.size);
+  draw_pictures(
+      model, sampling, given, batch, [&](const PictureList& pictures) {
+        PictureList all = top;
+        all.insert(all.end(), pictures.begin(), pictures.end());
+        show(sheet(all, part.size / (3 * width), width, what.count, scale));
+      });
+}
+
 }  // namespace aft::cli

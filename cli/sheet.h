@@ -38,4 +38,18 @@ void draw_pictures(const tasks::PictureModel& model, tasks::Sampling sampling,
                    const PictureList& given, int64_t batch,
                    const std::function<void(const PictureList&)>& show);
 
+/// Which pictures are completed, and how.
+struct Completions {
+  int64_t first = 0, count = 8, times = 3;
+  int64_t rows = 0;  ///< of pixels that are given, from the top
+};
+
+/// Sheets of completions: the masked pictures on top, a row below for each
+/// time. `show` gets one before the first batch and after each.
+void draw_completions(const tasks::PictureModel& model,
+                      const tasks::Sampling& sampling,
+                      const tasks::PicturePart& part, const Completions& what,
+                      int64_t width, int64_t batch, int64_t scale,
+                      const std::function<void(const io::Image&)>& show);
+
 }  // namespace aft::cli

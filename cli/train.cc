@@ -106,6 +106,7 @@ class Line {
              duration(r.seconds_left).c_str(), resident() / 1e9);
     line += text;
     if (r.validated) line += validation(r);
+    if (r.sparsity) line += "  kernels: " + described(*r.sparsity);
     if (terminal_) {
       std::cerr << '\r' << line << "\033[K" << (r.validated ? "\n" : "")
                 << std::flush;

@@ -10,6 +10,7 @@ packages=(
   libcli11-dev nlohmann-json3-dev             # command line, JSON
   libpng-dev libjpeg-dev                      # pictures
   libgtest-dev                                # tests
+  chromium chromium-driver python3-selenium   # tests of pages, in a browser
   curl unzip                                  # aft data --download
   clang-format clang-tidy                     # make format, make lint
 )

@@ -391,13 +391,17 @@ Image read_image(const std::string& path) {
   return decode_image(bytes.data(), bytes.size(), path);
 }
 
-void write_png(const std::string& path, const Image& image) {
-  internal::check_image(path, image);
+std::string encode_png(const Image& image, const std::string& name) {
+  internal::check_image(name, image);
   PngWriter writer;
   if (!writer.write(image)) {
-    fail(path, std::string("cannot be made a PNG: ") + writer.message());
+    fail(name, std::string("cannot be made a PNG: ") + writer.message());
   }
-  write_file(path, writer.bytes);
+  return std::move(writer.bytes);
+}
+
+void write_png(const std::string& path, const Image& image) {
+  write_file(path, encode_png(image, path));
 }
 
 }  // namespace aft::io

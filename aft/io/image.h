@@ -41,9 +41,13 @@ Image read_image(const std::string& path);
 /// The same from memory; name opens the messages.
 Image decode_image(const uint8_t* data, size_t size, const std::string& name);
 
-/// Writes an RGB PNG, without a date or any other text: the same picture gives
-/// the same bytes (with the same libpng and zlib). Replaces the file in one
-/// step, as write_file does. Throws Error.
+/// The bytes of an RGB PNG, without a date or any other text: the same picture
+/// gives the same bytes (with the same libpng and zlib). Throws an Error that
+/// begins with name.
+std::string encode_png(const Image& image, const std::string& name);
+
+/// Writes the bytes of encode_png. Replaces the file in one step, as write_file
+/// does. Throws Error.
 void write_png(const std::string& path, const Image& image);
 
 /// Bicubic (a = -0.5), widened when it shrinks so that it does not alias: to

@@ -70,7 +70,7 @@ void ClassifierImpl::reset() {
   mixer.window = c.window, mixer.grid = 2, mixer.rank = c.rank;
   mixer.dense = c.dense, mixer.heads = c.heads, mixer.causal = false;
   mixer.gate = c.gate, mixer.window_only = c.window_only;
-  mixer.naive = c.naive, mixer.rounds = c.rounds;
+  mixer.naive = c.naive, mixer.gumbel = c.gumbel, mixer.rounds = c.rounds;
   mixer.features = c.features, mixer.rows = c.rows, mixer.columns = c.columns;
   patch = register_module("patch",
                           torch::nn::Linear(3 * c.patch * c.patch, c.width));
@@ -172,7 +172,7 @@ torch::Tensor ClassifierImpl::forward(const torch::Tensor& images,
   return out;
 }
 
-torch::Tensor ClassifierImpl::run(const torch::Tensor& images, uint64_t seed) {
+torch::Tensor ClassifierImpl::embed(const torch::Tensor& images) {
   const int64_t B = images.size(0), p = config.patch, rows = images.size(2) / p,
                 columns = images.size(3) / p;
   torch::Tensor x = patch(images.reshape({B, 3, rows, p, columns, p})
@@ -180,9 +180,15 @@ torch::Tensor ClassifierImpl::run(const torch::Tensor& images, uint64_t seed) {
                               .reshape({B, rows * columns, 3 * p * p}));
   if (token.defined()) x = at::cat({token.expand({B, 1, config.width}), x}, 1);
   if (positions.defined()) x = x + positions_for(rows, columns);
+  return x;
+}
+
+torch::Tensor ClassifierImpl::run(const torch::Tensor& images, uint64_t seed) {
+  torch::Tensor x = embed(images);
   const double dropped = is_training() ? config.dropout : 0;
   x = ops::dropout_add({}, x, dropped, nn::mix(seed, 0));
-  const std::vector<int64_t> grid{rows, columns};
+  const std::vector<int64_t> grid{images.size(2) / config.patch,
+                                  images.size(3) / config.patch};
   const bool keep = !recompute_ || !x.requires_grad();
   for (size_t i = 0; i < blocks.size(); ++i) {
     const uint64_t own = nn::mix(seed, i + 1);

@@ -33,6 +33,7 @@ struct ClassifierConfig {
   bool window_only =
       false;             ///< aft-local, aft-conv: nothing outside the window
   bool naive = false;    ///< aft-conv: w itself is the parameter
+  double gumbel = 0;     ///< aft-conv: one position a head; nn::AFTConvOptions
   int64_t rounds = 4;    ///< reformer: of hashing
   int64_t features = 0;  ///< performer; 0: floor(d ln d), d of a head
   int64_t mlp = 4;       ///< width of the MLP over `width`
@@ -49,7 +50,8 @@ struct ClassifierConfig {
     f("mixer", s.mixer), f("layers", s.layers), f("width", s.width);
     f("heads", s.heads), f("window", s.window), f("rank", s.rank);
     f("dense", s.dense), f("gate", s.gate), f("window_only", s.window_only);
-    f("naive", s.naive), f("rounds", s.rounds), f("features", s.features);
+    f("naive", s.naive), f("gumbel", s.gumbel), f("rounds", s.rounds);
+    f("features", s.features);
     f("mlp", s.mlp), f("patch", s.patch);
     f("rows", s.rows), f("columns", s.columns), f("classes", s.classes);
     f("pool", s.pool), f("positions", s.positions), f("dropout", s.dropout);
@@ -76,6 +78,9 @@ class ClassifierImpl : public torch::nn::Cloneable<ClassifierImpl>,
   /// evaluation mode, each thread takes images of its own.
   torch::Tensor forward(const torch::Tensor& images,
                         uint64_t seed = 0) override;
+  /// What the first block gets of images: patches, token and positions,
+  /// [B, positions, width].
+  torch::Tensor embed(const torch::Tensor& images);
   void fold() override;  ///< Mixer::fold
   int64_t classes() const override { return config.classes; }
   /// Backward computes the activations of blocks again instead of keeping them.

@@ -45,6 +45,7 @@ void SequenceModelImpl::reset() {
   mixer.kind = c.mixer, mixer.dim = c.width, mixer.max_len = c.length;
   mixer.window = c.window, mixer.rank = c.rank, mixer.dense = c.dense;
   mixer.heads = c.heads, mixer.out = c.out, mixer.rounds = c.rounds;
+  mixer.gumbel = c.gumbel;
   mixer.features = c.features, mixer.columns = c.columns;
 
   embedding =

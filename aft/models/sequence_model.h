@@ -25,6 +25,7 @@ struct SequenceModelConfig {
   int64_t rank = 256;     ///< aft-full, aft-local: of the factorised biases
   bool dense = false;     ///< aft-full, aft-local: biases not factorised
   int64_t heads = 8;      ///< all but the other AFT
+  double gumbel = 0;      ///< aft-conv: one position a head
   int64_t rounds = 4;     ///< reformer: of hashing
   int64_t features = 0;   ///< performer; 0: floor(d ln d), d of a head
   int64_t columns = 0;    ///< image-local2d: positions of a row
@@ -39,7 +40,8 @@ struct SequenceModelConfig {
   static void fields(Self& s, const F& f) {
     f("mixer", s.mixer), f("layers", s.layers), f("width", s.width);
     f("length", s.length), f("window", s.window), f("rank", s.rank);
-    f("dense", s.dense), f("heads", s.heads), f("rounds", s.rounds);
+    f("dense", s.dense), f("heads", s.heads), f("gumbel", s.gumbel);
+    f("rounds", s.rounds);
     f("features", s.features), f("columns", s.columns), f("out", s.out);
     f("mlp", s.mlp);
     f("dropout", s.dropout), f("positions", s.positions);

@@ -16,17 +16,6 @@ namespace {
 
 constexpr double kBiasStd = 0.01;  // of u, v and dense w: the paper's N(0,
                                    // 10^-2), read as a standard deviation
-constexpr double kRawStd = 0.02;  // of the raw kernels of conv, whose scale the
-                                  // reparameterisation takes out
-
-ops::Common common(const torch::Tensor& mask, bool causal,
-                   const std::string& gate) {
-  ops::Common c;
-  if (mask.defined()) c.key_padding_mask = mask;
-  c.causal = causal;
-  c.gate = gate;
-  return c;
-}
 
 std::string yes(bool x) { return x ? "true" : "false"; }
 
@@ -120,6 +109,14 @@ torch::Tensor AFTLayer::finish(const torch::Tensor& y) {
   return out ? out_(out, y) : y;
 }
 
+ops::Common AFTLayer::common(const torch::Tensor& mask) const {
+  ops::Common c;
+  if (mask.defined()) c.key_padding_mask = mask;
+  c.causal = layer_.causal;
+  c.gate = layer_.gate;
+  return c;
+}
+
 ops::Stream AFTLayer::start_stream(int64_t B, int64_t window) const {
   TORCH_CHECK(layer_.causal, layer_.name, ": streaming needs a causal layer");
   TORCH_CHECK(B >= 1, layer_.name, ": a stream needs B of 1 or more, got ", B);
@@ -172,8 +169,7 @@ torch::Tensor AFTSimpleImpl::forward(const torch::Tensor& x,
                                      const torch::Tensor& mask) {
   check_input(x, -1);
   const auto [q, k, v] = project(x);
-  return finish(
-      ops::simple(q, k, v, common(mask, options.causal(), options.gate())));
+  return finish(ops::simple(q, k, v, common(mask)));
 }
 
 ops::Stream AFTSimpleImpl::start(int64_t B) const { return start_stream(B, 0); }
@@ -204,8 +200,8 @@ torch::Tensor AFTFullImpl::forward(const torch::Tensor& x,
                                    const torch::Tensor& mask) {
   check_input(x, options.max_len());
   const auto [q, k, v] = project(x);
-  return finish(ops::full(q, k, v, first_biases(*this, x.size(1)),
-                          common(mask, options.causal(), options.gate())));
+  return finish(
+      ops::full(q, k, v, first_biases(*this, x.size(1)), common(mask)));
 }
 
 ops::Stream AFTFullImpl::start(int64_t B) const {
@@ -249,8 +245,7 @@ torch::Tensor AFTLocalImpl::forward(const torch::Tensor& x,
   return finish(ops::local(q, k, v, options.window(),
                            options.window() > 0 ? first_biases(*this, x.size(1))
                                                 : ops::PositionBias(),
-                           options.window_only(),
-                           common(mask, options.causal(), options.gate())));
+                           options.window_only(), common(mask)));
 }
 
 ops::Stream AFTLocalImpl::start(int64_t B) const {
@@ -263,107 +258,6 @@ torch::Tensor AFTLocalImpl::step(const torch::Tensor& x, ops::Stream& stream) {
       x, stream,
       count > 0 ? row_biases(*this, stream.position, count) : torch::Tensor(),
       options.window_only());
-}
-
-// ---- conv
-
-AFTConvImpl::AFTConvImpl(const AFTConvOptions& o) : options(o) { reset(); }
-
-void AFTConvImpl::reset() {
-  const auto& o = options;
-  TORCH_CHECK(o.heads() >= 1 && o.dim() % o.heads() == 0,
-              "AFTConv: heads must divide dim = ", o.dim(), ", got ",
-              o.heads());
-  TORCH_CHECK(!o.kernel().empty() && o.kernel().size() <= 3,
-              "AFTConv: kernel must have 1, 2 or 3 sizes, got ",
-              o.kernel().size());
-  TORCH_CHECK(!o.causal() || o.kernel().size() == 1,
-              "AFTConv: causal needs a kernel of 1 size, got ",
-              o.kernel().size());
-  for (int64_t s : o.kernel()) {
-    TORCH_CHECK(s >= 1 && (o.causal() || s % 2 == 1),
-                "AFTConv: kernel sizes must be odd, to have a centre, got ",
-                at::IntArrayRef(o.kernel()));
-  }
-  make_projections(
-      {"AFTConv", o.dim(), o.heads(), o.causal(), o.out(), o.gate()});
-  std::vector<int64_t> shape{o.heads()};
-  shape.insert(shape.end(), o.kernel().begin(), o.kernel().end());
-  gamma = beta = bias_ = torch::Tensor();
-  // Raw w must not be constant: with gamma = 0, gamma learns from the shape of
-  // w, and w only once gamma has moved.
-  w = register_parameter("w", at::empty(shape).normal_(
-                                  0, o.reparameterise() ? kRawStd : kBiasStd));
-  if (o.reparameterise()) {
-    gamma = register_parameter("gamma", at::zeros({o.heads()}));
-    beta = register_parameter("beta", at::zeros({o.heads()}));
-  }
-}
-
-void AFTConvImpl::pretty_print(std::ostream& stream) const {
-  std::ostringstream details;
-  details << ", heads=" << options.heads()
-          << ", kernel=" << at::IntArrayRef(options.kernel())
-          << (options.reparameterise() ? "" : ", reparameterise=false")
-          << (options.window_only() ? ", window_only=true" : "");
-  print(stream, details.str());
-}
-
-torch::Tensor AFTConvImpl::bias() const {
-  if (!options.reparameterise()) return w;
-  constexpr double kEps = 1e-5;  // a kernel of one tap has no spread
-  const torch::Tensor flat = w.flatten(1);
-  const torch::Tensor spread =
-      flat.std(1, /*unbiased=*/false, /*keepdim=*/true) + kEps;
-  return (gamma.unsqueeze(1) * (flat - flat.mean(1, true)) / spread +
-          beta.unsqueeze(1))
-      .view_as(w);
-}
-
-void AFTConvImpl::fold() {
-  AFTLayer::fold();
-  bias_ = bias().detach();
-}
-
-torch::Tensor AFTConvImpl::forward(const torch::Tensor& x,
-                                   const torch::Tensor& mask) {
-  const int64_t dims = static_cast<int64_t>(options.kernel().size());
-  if (dims == 1) {
-    check_input(x, -1);
-    return forward_grid(x, {x.size(1)}, mask);
-  }
-  TORCH_CHECK(x.dim() == dims + 2 && x.size(1) == options.dim(),
-              "AFTConv: x must be [B, dim, ", dims == 2 ? "H, W" : "D, H, W",
-              "] with dim = ", options.dim(),
-              ", or [B, T, dim] with its grid, got ", ops::shape_of(x));
-  const std::vector<int64_t> grid = x.sizes().slice(2).vec();
-  const torch::Tensor y =
-      forward_grid(x.flatten(2).transpose(1, 2), grid, mask);
-  return y.transpose(1, 2).reshape(x.sizes());
-}
-
-torch::Tensor AFTConvImpl::forward_grid(const torch::Tensor& x,
-                                        const std::vector<int64_t>& grid,
-                                        const torch::Tensor& mask) {
-  check_input(x, -1);
-  const auto [q, k, v] = project(x);
-  return finish(ops::conv(q, k, v, bias_.defined() ? bias_ : bias(), grid,
-                          options.window_only(),
-                          common(mask, options.causal(), options.gate())));
-}
-
-ops::Stream AFTConvImpl::start(int64_t B) const {
-  return start_stream(B, options.kernel()[0]);
-}
-
-torch::Tensor AFTConvImpl::step(const torch::Tensor& x, ops::Stream& stream) {
-  at::NoGradGuard no_grad;
-  const int64_t s = options.kernel()[0],
-                count = std::min(stream.position + 1, s);
-  const torch::Tensor taps = bias().narrow(1, s - count, count).t();
-  return stream_step(x, stream,
-                     taps.repeat_interleave(options.dim() / options.heads(), 1),
-                     options.window_only());
 }
 
 }  // namespace aft::nn

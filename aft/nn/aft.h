@@ -10,6 +10,7 @@
 // `forward`.
 #pragma once
 
+#include <c10/util/Optional.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/common.h>
 #include <torch/nn/modules/container/any_value.h>
@@ -22,6 +23,7 @@
 
 #include "aft/nn/folded.h"
 #include "aft/nn/mixer.h"
+#include "aft/ops/ops.h"
 #include "aft/ops/stream.h"
 
 namespace aft::nn {
@@ -82,6 +84,10 @@ struct AFTConvOptions {
   /// otherwise w is the parameter itself.
   TORCH_ARG(bool, reparameterise) = true;
   TORCH_ARG(bool, window_only) = false;
+  /// One position a head: in training w is multiplied by a Gumbel-softmax
+  /// sample of this temperature (the paper's: 0.5), otherwise by the one-hot
+  /// vector of its largest tap. 0: off; else in [0.01, 100].
+  TORCH_ARG(double, gumbel) = 0;
   AFT_COMMON_OPTIONS;
 };
 
@@ -111,6 +117,8 @@ class AFTLayer : public Mixer {
   /// q (undefined without a query), k and v of x.
   std::array<torch::Tensor, 3> project(const torch::Tensor& x);
   torch::Tensor finish(const torch::Tensor& y);
+  /// What the operators take.
+  ops::Common common(const torch::Tensor& key_padding_mask) const;
   ops::Stream start_stream(int64_t B, int64_t window) const;
   /// w as ops::step takes it.
   torch::Tensor stream_step(const torch::Tensor& x, ops::Stream& stream,
@@ -190,8 +198,14 @@ class AFTConvImpl : public torch::nn::Cloneable<AFTConvImpl>, public AFTLayer {
       const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
-  /// The biases that the operator gets, [heads, kernel...].
+  /// w, reparameterised, [heads, kernel...].
+  torch::Tensor kernels() const;
+  /// The biases that the operator gets: kernels(), with gumbel those of one
+  /// position a head, or of a sample where it trains.
   torch::Tensor bias() const;
+  /// The seed of Gumbel samples. Until the first call they come from torch's
+  /// own generator.
+  void redraw(uint64_t seed) override;
   void fold() override;
 
   AFTConvOptions options;
@@ -201,12 +215,35 @@ class AFTConvImpl : public torch::nn::Cloneable<AFTConvImpl>, public AFTLayer {
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 
  private:
+  /// One position a head: its bias [heads] and its place [heads, dimensions]
+  /// relative to the current one.
+  struct Single {
+    torch::Tensor w, offsets;
+  };
+  Single single() const;
+  torch::Tensor sample(const torch::Tensor& w) const;
+
+  c10::optional<uint64_t> seed_;
   torch::Tensor bias_;  // folded
+  Single single_;
 };
 
 TORCH_MODULE(AFTSimple);
 TORCH_MODULE(AFTFull);
 TORCH_MODULE(AFTLocal);
 TORCH_MODULE(AFTConv);
+
+/// How sparse the kernels of all AFTConv in a model are: of the distributions
+/// softmax(w) over the taps of a head, means over heads and layers.
+struct Sparsity {
+  double entropy = 0;  ///< nats
+  double most = 0;     ///< the greatest that it could be: log of the taps
+  double top = 0;      ///< share of the mass in the largest tap
+};
+/// Nothing where the model has no AFTConv.
+c10::optional<Sparsity> sparsity(const torch::nn::Module& model);
+/// The entropies of softmax(w), summed over heads and layers: the paper's
+/// reg(w), differentiable. Undefined where the model has no AFTConv.
+torch::Tensor kernel_entropy(const torch::nn::Module& model);
 
 }  // namespace aft::nn

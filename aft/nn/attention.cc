@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "aft/nn/heads.h"
 
 namespace aft::nn {
@@ -49,6 +51,17 @@ torch::Tensor AttentionImpl::forward(const torch::Tensor& x,
   const torch::Tensor y =
       attend(parts[0], parts[1], parts[2], hidden, mask.defined());
   return out_(out, join_heads(y));
+}
+
+torch::Tensor AttentionImpl::weights(const torch::Tensor& x) const {
+  check_sequence("Attention", x, options.dim());
+  TORCH_CHECK(!options.causal(), "Attention: weights of a causal layer");
+  const torch::Tensor parts = split(qkv_(qkv, x));
+  const double scale =
+      std::sqrt(static_cast<double>(options.dim() / options.heads()));
+  return at::matmul(parts[0], parts[1].transpose(-1, -2))
+      .div_(scale)
+      .softmax(-1);
 }
 
 ops::Stream AttentionImpl::start(int64_t B) const {

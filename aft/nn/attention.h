@@ -33,6 +33,9 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl>, public Mixer {
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
   torch::Tensor last_weight() const override { return out->weight; }
   void fold() override;
+  /// What is looked at: softmax(q k^T / sqrt(dim / heads)) of x [B, T, dim],
+  /// [B, heads, T, T]; not for causal attention.
+  torch::Tensor weights(const torch::Tensor& x) const;
 
   AttentionOptions options;
   torch::nn::Linear qkv{nullptr}, out{nullptr};

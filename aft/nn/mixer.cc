@@ -68,7 +68,8 @@ const std::vector<Kind>& kinds() {
          return made<AFTConvImpl>(
              common(AFTConvOptions(o.dim, o.heads, kernel), o)
                  .reparameterise(!o.naive)
-                 .window_only(o.window_only));
+                 .window_only(o.window_only)
+                 .gumbel(o.gumbel));
        }},
       {"attention", kBoth,
        [](O o) {
@@ -151,6 +152,9 @@ std::shared_ptr<Mixer> make_mixer(const MixerOptions& options) {
               !kind            ? ""
               : options.causal ? ", which is never causal"
                                : ", which is always causal");
+  TORCH_CHECK(options.gumbel == 0 || options.kind == "aft-conv",
+              "mixer: gumbel is for aft-conv and must be 0 for ", options.kind,
+              ", got ", options.gumbel);
   return kind->make(options);
 }
 

@@ -61,6 +61,7 @@ struct MixerOptions {
       "sigmoid";             ///< AFT: the query's activation; none: no query
   bool window_only = false;  ///< aft-local, aft-conv: -inf outside, not 0
   bool naive = false;        ///< aft-conv: w itself is the parameter
+  double gumbel = 0;         ///< aft-conv: one position a head, by sampling
   // The systems to compare with.
   int64_t layer = 0;     ///< sparse: local in even layers, strided in odd ones
   int64_t rounds = 4;    ///< reformer: of hashing

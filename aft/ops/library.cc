@@ -32,6 +32,13 @@ at::Tensor conv_op(MaybeTensor q, const at::Tensor& k, const at::Tensor& v,
   return conv(q, k, v, w, grid.vec(), window_only,
               {mask, causal, std::move(gate)});
 }
+at::Tensor single_op(MaybeTensor q, const at::Tensor& k, const at::Tensor& v,
+                     const at::Tensor& w, const at::Tensor& offsets,
+                     at::IntArrayRef grid, MaybeTensor mask, bool causal,
+                     std::string gate) {
+  return single(q, k, v, w, offsets, grid.vec(),
+                {mask, causal, std::move(gate)});
+}
 
 }  // namespace
 
@@ -59,6 +66,11 @@ TORCH_LIBRARY(aft, m) {
       "Tensor? key_padding_mask=None, bool causal=False, str gate=\"sigmoid\") "
       "-> Tensor",
       &conv_op);
+  m.def(
+      "single(Tensor? q, Tensor k, Tensor v, Tensor w, Tensor offsets, int[] "
+      "grid, *, Tensor? key_padding_mask=None, bool causal=False, str "
+      "gate=\"sigmoid\") -> Tensor",
+      &single_op);
 }
 
 }  // namespace aft::ops

@@ -1,5 +1,5 @@
 // The front door of the operators in C++. The same functions are
-// torch.ops.aft.simple, full, local and conv.
+// torch.ops.aft.simple, full, local, conv and single.
 //
 //   y_t = gate(q_t) * sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + w_tj)
 //
@@ -61,6 +61,17 @@ at::Tensor conv(const OptionalTensor& q, const at::Tensor& k,
                 const at::Tensor& v, const at::Tensor& w,
                 const std::vector<int64_t>& grid, bool window_only = false,
                 const Common& common = {});
+
+/// One biased key a head: w [H] at the place t + offsets[h] of the grid,
+/// offsets int64 [H, sizes of grid]; every other pair has 0, and where that
+/// place lies outside of the grid there is none. Shapes and grid as conv's, of
+/// which it is the case of a one-hot kernel; causal (1d only): offsets <= 0.
+/// O(T D), whatever the offsets, where autograd records nothing, on the CPU,
+/// not causal and with |w| <= kernels::Safe; conv with that kernel elsewhere.
+at::Tensor single(const OptionalTensor& q, const at::Tensor& k,
+                  const at::Tensor& v, const at::Tensor& w,
+                  const at::Tensor& offsets, const std::vector<int64_t>& grid,
+                  const Common& common = {});
 
 /// While one lives, this thread's operators take the composite path on the CPU
 /// too.

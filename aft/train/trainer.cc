@@ -86,6 +86,12 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory)
   within("decay", config.decay, 0, 1e30), within("clip", config.clip, 0, 1e30);
   within("first", config.first, 0, 1e30);
   positive("epoch", config.epoch);
+  within("entropy", config.entropy, 0, 1e30);
+  if (config.entropy > 0 && !nn::sparsity(task.model()))
+    throw TrainError(
+        "train.entropy is for models with aft-conv, and must be 0 for others, "
+        "got " +
+        models::shown(config.entropy));
   schedule().at(config.steps);  // throws for an unknown kind
   if (config.ema > 0) {
     for (const auto& [name, x] : averaged(task.model()))
@@ -189,6 +195,10 @@ void Trainer::write_metrics(const Report& r) {
   if (r.validated) {
     j["validation"] = r.validation.loss;
     for (const auto& [name, share] : r.validation.shares) j[name] = share;
+    if (r.sparsity) {
+      j["kernel_entropy"] = r.sparsity->entropy;
+      j["kernel_top"] = r.sparsity->top;
+    }
   }
   std::ofstream out(path("metrics.jsonl"), std::ios::app);
   out << j.dump() << '\n';
@@ -212,6 +222,7 @@ void Trainer::validate(Report& report) {
   task_.model().eval();
   report.validation = task_.validate();
   report.validated = true;
+  report.sparsity = nn::sparsity(task_.model());
   task_.model().train();
   if (!std::isfinite(report.validation.loss)) fail("the validation is");
   if (best_ == 0 || report.validation.score < best_) {
@@ -255,6 +266,8 @@ Report Trainer::advance() {
     loss += part.item<double>();
     part.backward();
   }
+  if (config_.entropy > 0)
+    (config_.entropy * nn::kernel_entropy(task_.model())).backward();
   if (!std::isfinite(loss)) fail("the loss is");
   // Weights with a finite loss and finite gradients can be gone on from.
   if (due_ && std::isfinite(optimizer_.norm())) {

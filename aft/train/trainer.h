@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "aft/nn/aft.h"
 #include "aft/train/optimizer.h"
 
 namespace aft::train {
@@ -37,8 +38,9 @@ struct TrainConfig {
   int64_t epoch = 1;   ///< deit: steps between changes of the rate
   double decay = 0.1;  ///< AdamW, linear weights only
   double beta1 = 0.9, beta2 = 0.95;
-  double clip = 1;  ///< greatest norm of the gradients; 0: any
-  double ema = 0;   ///< decay of averaged weights, for example 0.999; 0: off
+  double clip = 1;     ///< greatest norm of the gradients; 0: any
+  double ema = 0;      ///< decay of averaged weights, for example 0.999; 0: off
+  double entropy = 0;  ///< weight of the entropy of aft-conv's kernels; 0: off
   bool recompute = false;  ///< activations of blocks again in backward
   int64_t seed = 1;
   int64_t report = 10;     ///< steps between lines of metrics.jsonl
@@ -52,7 +54,8 @@ struct TrainConfig {
     f("floor", s.floor), f("first", s.first), f("epoch", s.epoch);
     f("decay", s.decay), f("beta1", s.beta1);
     f("beta2", s.beta2), f("clip", s.clip), f("ema", s.ema);
-    f("recompute", s.recompute), f("seed", s.seed), f("report", s.report);
+    f("entropy", s.entropy), f("recompute", s.recompute), f("seed", s.seed),
+        f("report", s.report);
     f("validate", s.validate), f("save", s.save);
   }
 };
@@ -93,8 +96,9 @@ struct Report {
   double seconds = 0;  ///< of training so far, validation and saving aside
   double tokens_per_second = 0, seconds_left = 0;
   bool validated = false;
-  Validation validation;  ///< where validated
-  double best = 0;        ///< the smallest score so far
+  Validation validation;                 ///< where validated
+  double best = 0;                       ///< the smallest score so far
+  c10::optional<nn::Sparsity> sparsity;  ///< where validated, of AFTConv
 };
 
 struct Hooks {

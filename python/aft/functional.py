@@ -1,4 +1,4 @@
-"""The four operators as functions: thin over torch.ops.aft.*.
+"""The five operators as functions: thin over torch.ops.aft.*.
 
     y_t = act(q_t) * num_t / den_t
     num_t = sum_j exp(k_j + w_tj) v_j,  den_t = sum_j exp(k_j + w_tj)
@@ -6,7 +6,7 @@
 What all of them have in common:
 
 q: [B, Tq, D], or None for y = num / den.
-k, v: [B, Tk, D]; in conv, k is [B, T, H] with H heads that divide D.
+k, v: [B, Tk, D]; in conv and single, k is [B, T, H] with H heads that divide D.
 key_padding_mask: bool [B, Tk]; where True, a key takes no part, as in
     torch.nn.MultiheadAttention. A query that sees no key at all gives 0.
 causal: key j counts for query t only where j <= t.
@@ -28,7 +28,7 @@ from typing import Optional, Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["conv", "full", "local", "simple"]
+__all__ = ["conv", "full", "local", "simple", "single"]
 
 
 def simple(
@@ -183,6 +183,54 @@ def conv(
         w,
         grid,
         window_only=window_only,
+        key_padding_mask=key_padding_mask,
+        causal=causal,
+        gate=gate,
+    )
+
+
+def single(
+    q: Optional[Tensor],
+    k: Tensor,
+    v: Tensor,
+    w: Tensor,
+    offsets: Tensor,
+    grid: Sequence[int],
+    *,
+    key_padding_mask: Optional[Tensor] = None,
+    causal: bool = False,
+    gate: str = "sigmoid",
+) -> Tensor:
+    """AFT-conv whose kernels have one tap each. Time O(B T D).
+
+    Shapes and grid as in conv; w [H] is the bias of head h at the place
+    t + offsets[h] of the grid, offsets int64 [H, sizes of grid]. Every other
+    pair has w = 0, and where that place lies outside of the grid there is no
+    biased key. Causal on 1d grids only, with offsets <= 0.
+
+    The time holds without gradients, on the CPU, not causal and for |w| up to
+    20 (double: 200); elsewhere this is conv with the one-hot kernel.
+
+    Raises RuntimeError as conv does, and when offsets are of another shape or
+    dtype.
+
+    >>> import aft, torch
+    >>> q, v = torch.randn(2, 2, 5 * 6, 8)      # a grid of 5 x 6, 8 channels
+    >>> k = torch.randn(2, 5 * 6, 2)            # 2 heads
+    >>> w, offsets = torch.randn(2), torch.tensor([[0, 1], [-1, 0]])
+    >>> kernel = torch.zeros(2, 3, 3)
+    >>> kernel[0, 1, 2], kernel[1, 0, 1] = w
+    >>> y = aft.single(q, k, v, w, offsets, (5, 6))
+    >>> torch.allclose(y, aft.conv(q, k, v, kernel, (5, 6)), atol=1e-5)
+    True
+    """
+    return torch.ops.aft.single(
+        q,
+        k,
+        v,
+        w,
+        offsets,
+        grid,
         key_padding_mask=key_padding_mask,
         causal=causal,
         gate=gate,

@@ -257,7 +257,9 @@ class AFTConv(_Layer):
     reparameterise: the kernel of a head is gamma (w - mean w) / (std w + 1e-5)
     + beta, with gamma and beta from 0; otherwise it is w, from N(0, 0.01^2).
     window_only: keys outside the kernel do not count (the paper's ablation);
-    beta cancels then.
+    beta cancels then. gumbel: one position a head; in training the kernel is
+    multiplied by a Gumbel-softmax sample of this temperature (the paper's:
+    0.5), in evaluation by the one-hot vector of its largest tap. 0: off.
 
     forward takes x [B, dim, H, W] or [B, dim, D, H, W] (1d: [B, T, dim]) and
     gives the same shape; or, with grid=(H, W), x [B, H * W, dim].
@@ -282,6 +284,7 @@ class AFTConv(_Layer):
         window_only: bool = False,
         out: bool = True,
         gate: str = "sigmoid",
+        gumbel: float = 0.0,
         *,
         device=None,
         dtype=None,
@@ -300,11 +303,17 @@ class AFTConv(_Layer):
             causal or all(size % 2 for size in sizes),
             f"kernel sizes must be odd unless causal, got {kernel}",
         )
+        require(
+            gumbel == 0 or 0.01 <= gumbel <= 100,
+            "gumbel must be 0 (off) or a temperature in [0.01, 100], "
+            f"got {gumbel}",
+        )
         common = {"causal": causal, "out": out, "gate": gate}
         super().__init__(dim, heads, device=device, dtype=dtype, **common)
         self.heads, self.kernel, self.dims = heads, sizes, dims
         self.reparameterise = bool(reparameterise)
         self.window_only = bool(window_only)
+        self.gumbel = float(gumbel)
 
         def parameter(*shape):
             return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
@@ -322,8 +331,8 @@ class AFTConv(_Layer):
             nn.init.zeros_(self.gamma)
             nn.init.zeros_(self.beta)
 
-    def bias(self) -> Tensor:
-        """The biases [heads, *kernel] that the operator gets."""
+    def kernels(self) -> Tensor:
+        """w, reparameterised, [heads, *kernel]."""
         if not self.reparameterise:
             return self.w
         raw = self.w.flatten(1)
@@ -331,6 +340,28 @@ class AFTConv(_Layer):
         scale = raw.std(1, unbiased=False, keepdim=True) + RAW_EPS
         w = self.gamma[:, None] * (centred / scale) + self.beta[:, None]
         return w.view_as(self.w)
+
+    def bias(self) -> Tensor:
+        """The biases [heads, *kernel] that the operator gets."""
+        w = self.kernels()
+        if not self.gumbel:
+            return w
+        flat = w.flatten(1)
+        if self.training:
+            share = nn.functional.gumbel_softmax(flat, self.gumbel)
+        else:
+            share = nn.functional.one_hot(flat.argmax(1), flat.size(1))
+        return (flat * share).view_as(w)
+
+    def _single(self):
+        """The bias of the largest tap of each head, and its place."""
+        top, rest = self.kernels().flatten(1).max(1)
+        places = []
+        for size in reversed(self.kernel):
+            centre = size - 1 if self.causal else size // 2
+            places.insert(0, rest % size - centre)
+            rest = torch.div(rest, size, rounding_mode="floor")
+        return top, torch.stack(places, 1)
 
     def forward(
         self,
@@ -351,14 +382,13 @@ class AFTConv(_Layer):
                 f"got {list(key_padding_mask.shape)}",
             )
             key_padding_mask = key_padding_mask.flatten(1)
-        y = self._mix(
-            F.conv,
-            rows,
-            self.bias(),
-            sizes,
-            window_only=self.window_only,
-            key_padding_mask=key_padding_mask,
-        )
+        mask = {"key_padding_mask": key_padding_mask}
+        # With nothing outside of the window there is no pooling over all.
+        if self.gumbel and not self.training and not self.window_only:
+            y = self._mix(F.single, rows, *self._single(), sizes, **mask)
+        else:
+            mask["window_only"] = self.window_only
+            y = self._mix(F.conv, rows, self.bias(), sizes, **mask)
         return y if grid is not None else y.transpose(1, 2).reshape_as(x)
 
     def _grid(self, x, grid):
@@ -387,4 +417,6 @@ class AFTConv(_Layer):
             text += ", reparameterise=False"
         if self.window_only:
             text += ", window_only=True"
+        if self.gumbel:
+            text += f", gumbel={self.gumbel:g}"
         return text + self._common_repr()

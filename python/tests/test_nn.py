@@ -125,6 +125,39 @@ class TestAgainstFunctions(unittest.TestCase):
                     flat, rows.transpose(1, 2).reshape_as(image)
                 )
 
+    def test_gumbel(self):
+        x = torch.randn(2, 20, D)
+        for dims, grid, causal in ((2, (4, 5), False), (1, (20,), True)):
+            for only in (False, True):
+                options = {"causal": causal, "window_only": only}
+                layer = AFTConv(D, 4, 3, dims=dims, gumbel=0.5, **options)
+                torch.nn.init.normal_(layer.gamma)
+                torch.nn.init.normal_(layer.beta)
+                w = layer.kernels().detach().flatten(1)
+                drawn = layer.bias().detach().flatten(1) / w
+                torch.testing.assert_close(drawn.sum(1), torch.ones(4))
+                self.assertFalse(torch.equal(layer.bias(), layer.bias()))
+                layer(x, grid=grid).square().sum().backward()
+                self.assertGreater(layer.w.grad.abs().max().item(), 0)
+                layer.eval()
+                one = layer.bias().detach().flatten(1)
+                self.assertTrue(one.ne(0).sum(1).eq(1).all())
+                self.assertTrue(torch.equal(one.sum(1), w.max(1).values))
+                dense = AFTConv(
+                    D, 4, 3, dims=dims, reparameterise=False, **options
+                )
+                dense.load_state_dict(
+                    {**layer.state_dict(), "w": layer.bias().detach()},
+                    strict=False,
+                )
+                with torch.no_grad():
+                    torch.testing.assert_close(
+                        layer(x, grid=grid), dense(x, grid=grid)
+                    )
+        with self.assertRaisesRegex(ValueError, "gumbel must be 0"):
+            AFTConv(D, 4, 3, gumbel=-1)
+        self.assertIn("gumbel=0.5", repr(AFTConv(D, 4, 3, gumbel=0.5)))
+
     def test_raw_and_causal_conv(self):
         layer = AFTConv(
             D, 4, 4, 1, causal=True, reparameterise=False, window_only=True

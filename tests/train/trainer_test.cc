@@ -1,5 +1,4 @@
-// The optimiser against a double loop, what decays, schedules, and runs that
-// are stopped, resumed and broken.
+// Runs that are stopped, resumed and broken, and the entropy of kernels.
 #include "aft/train/trainer.h"
 
 #include <gtest/gtest.h>
@@ -70,72 +69,6 @@ std::string metrics(const std::string& directory) {
     out += j.dump() + "\n";
   }
   return out;
-}
-
-TEST(Schedule, Shapes) {
-  const auto at = [](const char* kind, int64_t step) {
-    return Schedule{kind, 2, 10, 0.5, 110}.at(step);
-  };
-  for (const char* kind : {"rsqrt", "cosine", "constant"}) {
-    EXPECT_DOUBLE_EQ(at(kind, 1), 0.2);
-    EXPECT_DOUBLE_EQ(at(kind, 10), 2);
-  }
-  EXPECT_DOUBLE_EQ(at("rsqrt", 40), 1);
-  EXPECT_DOUBLE_EQ(at("cosine", 60), 1.25);
-  EXPECT_DOUBLE_EQ(at("cosine", 110), 0.5);
-  EXPECT_DOUBLE_EQ(at("constant", 99), 2);
-  EXPECT_THROW(at("cosin", 40), std::invalid_argument);
-}
-
-TEST(AdamW, OnlyLinearWeightsDecay) {
-  for (const std::string& mixer : nn::mixer_kinds(true)) {
-    tasks::LanguageConfig c = small_config();
-    c.model.mixer = mixer, c.model.heads = 4, c.model.columns = 5;
-    models::SequenceModel model(c.model);
-    AdamW optimizer(*model, {});
-    for (const auto& p : model->named_parameters()) {
-      const std::string& name = p.key();
-      const auto ends = [&](const std::string& tail) {
-        return name.size() >= tail.size() &&
-               name.compare(name.size() - tail.size(), tail.size(), tail) == 0;
-      };
-      const bool linear =
-          ends(".weight") && p.value().dim() == 2 && name != "embedding.weight";
-      EXPECT_EQ(optimizer.decays(name), linear) << mixer << " " << name;
-    }
-  }
-}
-
-TEST(AdamW, WeightsOfConvolutionsDecay) {
-  torch::nn::Sequential net(torch::nn::Conv2d(2, 3, 1),
-                            nn::BatchNorm(nn::BatchNormOptions(3)));
-  AdamW optimizer(*net, {});
-  for (const auto& p : net->named_parameters())
-    EXPECT_EQ(optimizer.decays(p.key()), p.key() == "0.weight") << p.key();
-}
-
-TEST(AdamW, ClipsTheNormOfAll) {
-  torch::nn::Linear layer(3, 3), same(3, 3);
-  {
-    torch::NoGradGuard no_grad;
-    same->weight.copy_(layer->weight), same->bias.copy_(layer->bias);
-  }
-  AdamW a(*layer, {}), b(*same, {});
-  (layer->weight.sum() * 30 + layer->bias.sum() * 40).backward();
-  const double norm = std::sqrt(9 * 900.0 + 3 * 1600.0);
-  (same->weight.sum() * 30 / norm + same->bias.sum() * 40 / norm).backward();
-  EXPECT_NEAR(a.step(0.1, 1, 1), norm, 1e-3);
-  EXPECT_NEAR(b.step(0.1, 0, 1), 1, 1e-6);
-  EXPECT_TRUE(torch::allclose(layer->weight, same->weight, 1e-5, 1e-6));
-}
-
-TEST(AdamW, AnInfiniteGradientChangesNothing) {
-  torch::nn::Linear layer(2, 2);
-  AdamW optimizer(*layer, {});
-  const torch::Tensor before = layer->weight.detach().clone();
-  (layer->weight.sum() * std::numeric_limits<float>::infinity()).backward();
-  EXPECT_FALSE(std::isfinite(optimizer.step(0.1, 1, 1)));
-  EXPECT_TRUE(torch::equal(before, layer->weight));
 }
 
 TEST(Trainer, LearnsAndLeavesAModel) {
@@ -342,6 +275,96 @@ TEST(Trainer, ACheckpointThatDoesNotFitIsRefused) {
   EXPECT_THROW(run(c, directory), io::Error);
   c = small_config(), c.train.batch = 0;
   EXPECT_THROW(run(c, directory), TrainError);
+}
+
+tasks::LanguageConfig conv_config() {
+  tasks::LanguageConfig c = small_config();
+  c.model.mixer = "aft-conv", c.model.window = 5, c.model.heads = 4;
+  return c;
+}
+
+TEST(Entropy, IsOfModelsWithKernels) {
+  tasks::LanguageConfig c = small_config();
+  c.train.entropy = 0.1;
+  tasks::LanguageTask task(c, text());
+  try {
+    Trainer trainer(task, c.train, new_directory());
+    FAIL();
+  } catch (const TrainError& e) {
+    EXPECT_STREQ(e.what(),
+                 "train.entropy is for models with aft-conv, and must be 0 for "
+                 "others, got 0.1");
+  }
+}
+
+/// The gradients of a step are those of loss + entropy * reg(w), however many
+/// micro-batches there are; the loss that is told is the task's.
+TEST(Entropy, JoinsTheGradientsOnce) {
+  tasks::LanguageConfig c = conv_config();
+  c.model.dropout = 0, c.train.clip = 0, c.train.accumulate = 2;
+  const auto losses_and_norms = [&](double entropy) {
+    c.train.entropy = entropy;
+    tasks::LanguageTask task(c, text());
+    for (auto& p : task.model().named_parameters())
+      if (p.key().find("mixer.gamma") != std::string::npos)
+        p.value().detach().fill_(1);
+    Trainer trainer(task, c.train, new_directory());
+    const Report report = trainer.advance();
+    return std::make_pair(report.loss, report.norm);
+  };
+  const auto without = losses_and_norms(0), with = losses_and_norms(100);
+  EXPECT_EQ(without.first, with.first);
+  // By hand: the gradients of one step, then of the entropy.
+  c.train.entropy = 0;
+  tasks::LanguageTask task(c, text());
+  for (auto& p : task.model().named_parameters())
+    if (p.key().find("mixer.gamma") != std::string::npos)
+      p.value().detach().fill_(1);
+  task.model().train();
+  for (int64_t i = 0; i < 2; ++i)
+    (task.loss(2 * i, 2, static_cast<uint64_t>(i)) / 2).backward();
+  (100 * nn::kernel_entropy(task.model())).backward();
+  double sum = 0;
+  for (const auto& p : task.model().parameters())
+    sum += p.grad().square().sum().item<double>();
+  EXPECT_NEAR(with.second, std::sqrt(sum), 1e-4 * std::sqrt(sum));
+  EXPECT_GT(with.second, 2 * without.second);
+}
+
+TEST(Entropy, SparsityIsToldAndSmaller) {
+  const auto last = [](double entropy) {
+    tasks::LanguageConfig c = conv_config();
+    c.train.steps = 100, c.train.entropy = entropy, c.train.ema = 0;
+    c.train.schedule = "constant", c.train.rate = 0.02;
+    const std::string directory = new_directory();
+    EXPECT_TRUE(run(c, directory));
+    std::istringstream in(contents(directory + "/metrics.jsonl"));
+    std::string line, end;
+    while (std::getline(in, line)) end = line;
+    return models::Json::parse(end);
+  };
+  const auto plain = last(0), sparse = last(1);
+  EXPECT_LE(plain["kernel_entropy"].get<double>(), std::log(5) + 1e-6);
+  EXPECT_LT(sparse["kernel_entropy"].get<double>(),
+            plain["kernel_entropy"].get<double>() - 0.05);
+  EXPECT_GT(sparse["kernel_top"].get<double>(),
+            plain["kernel_top"].get<double>());
+}
+
+/// Gumbel samples are a function of the seed and the step.
+TEST(Gumbel, StoppedAndResumedEndsWithTheSameBits) {
+  tasks::LanguageConfig c = conv_config();
+  c.model.gumbel = 0.5, c.train.entropy = 0.001;
+  const std::string whole = new_directory(), parts = new_directory();
+  EXPECT_TRUE(run(c, whole));
+  EXPECT_FALSE(run(c, parts, 5));
+  EXPECT_FALSE(run(c, parts, 3));
+  EXPECT_TRUE(run(c, parts));
+  EXPECT_EQ(contents(whole + "/state/checkpoint.safetensors"),
+            contents(parts + "/state/checkpoint.safetensors"));
+  EXPECT_EQ(contents(whole + "/model.safetensors"),
+            contents(parts + "/model.safetensors"));
+  EXPECT_EQ(metrics(whole), metrics(parts));
 }
 
 }  // namespace

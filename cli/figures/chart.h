@@ -1,14 +1,13 @@
-// Plots as SVG: lines, and bars.
+// Charts as SVG and as pixels: lines, and bars.
 #pragma once
 
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace aft::cli {
+#include "aft/io/image.h"
 
-/// Text for SVG and HTML.
-std::string escaped(const std::string& text);
+namespace aft::cli {
 
 struct Series {
   std::string name;
@@ -28,6 +27,29 @@ struct Panel {
 std::string plot(const std::string& title, const std::string& subtitle,
                  const std::vector<Panel>& panels);
 
+/// The same for a page that shows the title itself.
+std::string plot_untitled(const std::string& title, const std::string& subtitle,
+                          const std::vector<Panel>& panels);
+
+/// The same as pixels, two for each of the SVG. Throws io::Error where there
+/// are no panels or too many.
+io::Image plot_image(const std::string& title, const std::string& subtitle,
+                     const std::vector<Panel>& panels);
+
+/// Where plot draws a point.
+struct PlottedPoint {
+  size_t panel, series;
+  double x, y;              ///< in the SVG
+  double value_x, value_y;  ///< what it stands for
+};
+
+/// All points, in the order of the panels and the series.
+std::vector<PlottedPoint> plotted_points(const std::vector<Panel>& panels);
+
+/// The colour of a series, #rrggbb. The first eight differ; the second eight
+/// are those again, in dashed lines.
+std::string series_colour(size_t series);
+
 struct Bar {
   double value = 0;  ///< 0: none
   double other = 0;  ///< to compare with, drawn thin below it; 0: none
@@ -46,5 +68,12 @@ std::string bars(const std::string& title, const std::string& value,
                  const std::vector<std::string>& names,
                  const std::vector<bool>& strong,
                  const std::vector<BarPanel>& panels);
+
+/// The same as pixels, two for each of the SVG.
+io::Image bars_image(const std::string& title, const std::string& value,
+                     const std::string& other,
+                     const std::vector<std::string>& names,
+                     const std::vector<bool>& strong,
+                     const std::vector<BarPanel>& panels);
 
 }  // namespace aft::cli

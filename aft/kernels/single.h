@@ -1,0 +1,63 @@
+// AFT-conv after its kernels have become one tap each: head h has one biased
+// key, w_h at the place t + o_h of the grid, and every other pair has w = 0.
+//
+//   y_t = gate(q_t) * (sum_{j != t+o} exp(k_j) v_j + exp(w) exp(k_{t+o})
+//   v_{t+o}) / (the same with v = 1)
+//
+// Where t + o lies outside of the grid there is no biased key. Not causal.
+#pragma once
+
+#include <cstdint>
+
+#include "aft/kernels/kernels.h"
+#include "aft/kernels/run.h"
+
+namespace aft::kernels {
+
+/// Positions that a grid may have.
+inline constexpr int64_t kSinglePositions = int64_t{1} << 25;
+
+/// Up to kPanel channels [c0, c1) of one batch row on a grid of Z x Y x X
+/// positions, T = Z Y X. |w| <= Safe<T>::bias; k, q and v are any finite
+/// numbers, those of padded keys anything. Of the weights of a row, what is
+/// below 1e-22 of the largest may count as nothing.
+template <class T>
+struct Single {
+  int64_t Z, Y, X, D, H, c0, c1;
+  const T *q, *k, *v;      // [T, D] or null, [T, H], [T, D]
+  const uint8_t* padded;   // [T] or null
+  const T* w;              // [H]
+  const int64_t* offsets;  // [H, 3]: along Z, Y, X; any numbers
+  T* y;                    // [T, D]; must not overlap the inputs
+};
+
+/// Numbers of scratch, aligned to 64 bytes, that SingleKernels::forward needs
+/// for Z Y lines of X positions.
+constexpr int64_t single_scratch(int64_t lines, int64_t X) {
+  return (3 * lines + 2) * X * 2 * kPanel;
+}
+
+template <class T>
+struct SingleKernels {
+  /// O(T) time, whatever the offsets.
+  void (*forward)(const Single<T>&, T* scratch);
+};
+template <class T>
+const SingleKernels<T>& single_kernels() noexcept;
+
+/// The biases of all heads: w [H] at offsets [H, 3] on a grid of three sizes
+/// (leading ones are 1).
+template <class T>
+struct SingleBias {
+  int64_t grid[3];
+  const T* w;
+  const int64_t* offsets;
+};
+
+/// The whole operator: y [B, T, D], T the product of the grid and at most
+/// kSinglePositions. The problem is not causal. O(T D) time; memory: scratch
+/// for each thread.
+template <class T>
+void run_single(const Exec&, const Problem<T>&, const SingleBias<T>&, T* y);
+
+}  // namespace aft::kernels

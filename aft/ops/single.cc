@@ -1,0 +1,153 @@
+// aft::single: one biased key a head. The kernels have the forward pass alone,
+// for |w| <= Safe and not causal; whatever else (gradients, other devices,
+// causal, larger biases) is conv with the one-hot kernel that this is.
+#include "aft/kernels/single.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "aft/ops/common.h"
+#include "aft/ops/ops.h"
+
+namespace aft::ops {
+namespace {
+
+void check_grid(const Checked& c, const std::vector<int64_t>& grid) {
+  const int64_t dims = static_cast<int64_t>(grid.size());
+  TORCH_CHECK(dims >= 1 && dims <= 3,
+              "aft::single: grid must have 1, 2 or 3 sizes, got ", dims);
+  int64_t positions = 1;
+  for (int64_t n : grid) {
+    TORCH_CHECK(n >= 1 && n <= c.Tk,
+                "aft::single: sizes of grid must lie between 1 and T = ", c.Tk,
+                ", got ", at::IntArrayRef(grid));
+    positions *= n;
+  }
+  TORCH_CHECK(positions == c.Tk, "aft::single: grid must hold T = ", c.Tk,
+              " positions, got ", at::IntArrayRef(grid), ", which holds ",
+              positions);
+  TORCH_CHECK(c.Tq == c.Tk, "aft::single: q must have the T of k, ", c.Tk,
+              ", got ", c.Tq);
+  TORCH_CHECK(!c.causal || dims == 1,
+              "aft::single: causal needs a grid of 1 size, got ", dims);
+}
+
+/// The offsets [H, dims], checked, where they can be read.
+at::Tensor check_offsets(const Checked& c, const at::Tensor& offsets,
+                         int64_t dims) {
+  TORCH_CHECK(offsets.defined() && offsets.dim() == 2 &&
+                  offsets.size(0) == c.H && offsets.size(1) == dims,
+              "aft::single: offsets must be [H, sizes of grid] = [", c.H, ", ",
+              dims, "], got ",
+              offsets.defined() ? shape_of(offsets) : "nothing");
+  TORCH_CHECK(offsets.scalar_type() == at::kLong,
+              "aft::single: offsets must be int64, got ",
+              offsets.scalar_type());
+  TORCH_CHECK(offsets.device().is_cpu() || offsets.device() == c.k.device(),
+              "aft::single: offsets must be on the CPU or on the device of k, ",
+              c.k.device(), ", got ", offsets.device());
+  const at::Tensor here = offsets.to(at::kCPU).contiguous();
+  if (c.causal) {
+    const int64_t largest = here.max().item<int64_t>();
+    TORCH_CHECK(largest <= 0,
+                "aft::single: causal needs offsets of 0 or less, got ",
+                largest);
+  }
+  return here;
+}
+
+/// w [H, kernel...] with one tap a head and the smallest kernel that holds
+/// them; a head whose offset leaves the grid from everywhere has none.
+at::Tensor one_hot(const Checked& c, const at::Tensor& w,
+                   const at::Tensor& offsets,
+                   const std::vector<int64_t>& grid) {
+  const size_t dims = grid.size();
+  const int64_t* o = offsets.data_ptr<int64_t>();
+  const auto meets = [&](int64_t h) {
+    for (size_t i = 0; i < dims; ++i) {
+      if (o[h * dims + i] <= -grid[i] || o[h * dims + i] >= grid[i])
+        return false;
+    }
+    return true;
+  };
+  std::vector<int64_t> reach(dims, 0), shape = {c.H};
+  for (int64_t h = 0; h < c.H; ++h) {
+    for (size_t i = 0; i < dims && meets(h); ++i)
+      reach[i] = std::max(reach[i], std::abs(o[h * dims + i]));
+  }
+  int64_t taps = 1;
+  for (int64_t r : reach) {
+    shape.push_back(c.causal ? r + 1 : 2 * r + 1);
+    taps *= shape.back();
+  }
+  const at::Tensor tap = at::zeros({c.H, 1}, at::kLong),
+                   none = at::zeros({c.H, 1}, at::kBool);
+  for (int64_t h = 0; h < c.H; ++h) {
+    int64_t at = 0;
+    for (size_t i = 0; i < dims && meets(h); ++i)
+      at = at * shape[i + 1] + reach[i] + o[h * dims + i];
+    tap.data_ptr<int64_t>()[h] = at;
+    none.data_ptr<bool>()[h] = !meets(h);
+  }
+  const at::Tensor values = w.unsqueeze(1).masked_fill(none.to(w.device()), 0);
+  return at::zeros({c.H, taps}, w.options())
+      .scatter(1, tap.to(w.device()), values)
+      .view(shape);
+}
+
+template <class T>
+bool safe(const at::Tensor& w) {
+  const T* x = w.data_ptr<T>();
+  return std::all_of(x, x + w.numel(), [](T value) {
+    return std::abs(value) <= kernels::Safe<T>::bias;  // false for NaN
+  });
+}
+
+}  // namespace
+
+at::Tensor single(const OptionalTensor& q, const at::Tensor& k,
+                  const at::Tensor& v, const at::Tensor& w,
+                  const at::Tensor& offsets, const std::vector<int64_t>& grid,
+                  const Common& common) {
+  const Checked c = check("single", q, k, v, common, true);
+  check_grid(c, grid);
+  TORCH_CHECK(w.defined(), "aft::single: w must be [H] = [", c.H,
+              "], got nothing");
+  const at::Tensor parameter =
+      c.parameter("w", w, {c.H}, c10::str("[H] = [", c.H, "]"));
+  const at::Tensor here =
+      check_offsets(c, offsets, static_cast<int64_t>(grid.size()));
+  const at::Tensor gate = c.fused_q();
+  const bool fast = c.use_kernels() && !c.causal &&
+                    c.Tk <= kernels::kSinglePositions &&
+                    !records({gate, c.k, c.v, parameter}) &&
+                    (c.k.scalar_type() == at::kDouble ? safe<double>
+                                                      : safe<float>)(parameter);
+  if (!fast)
+    return conv(q, k, v, one_hot(c, parameter, here, grid), grid, false,
+                common);
+
+  const size_t first = 3 - grid.size();
+  std::vector<int64_t> places(3 * c.H, 0);
+  int64_t sizes[3] = {1, 1, 1};
+  for (size_t i = 0; i < grid.size(); ++i) {
+    sizes[first + i] = grid[i];
+    for (int64_t h = 0; h < c.H; ++h) {
+      places[3 * h + first + i] = here.data_ptr<int64_t>()[h * grid.size() + i];
+    }
+  }
+  const at::Tensor y = at::empty_like(c.v);
+  AT_DISPATCH_FLOATING_TYPES(c.k.scalar_type(), "aft::single", [&] {
+    kernels::run_single<scalar_t>(
+        at_exec(), problem<scalar_t>(gate, c.k, c.v, c.padded, c.Tk, false),
+        {{sizes[0], sizes[1], sizes[2]},
+         parameter.data_ptr<scalar_t>(),
+         places.data()},
+        y.data_ptr<scalar_t>());
+  });
+  return c.finish(y);
+}
+
+}  // namespace aft::ops

@@ -1,0 +1,358 @@
+// The figures of the program: colours, scales, heat maps.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <tuple>
+
+#include "cli/figures/heatmap.h"
+#include "cli/figures/scale.h"
+#include "tests/cli/pixels.h"
+
+namespace aft::cli {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN(),
+                kInf = std::numeric_limits<float>::infinity();
+constexpr Colours kAll[] = {Colours::kSequential, Colours::kDiverging,
+                            Colours::kGrey};
+
+io::Image flat(int64_t height, int64_t width, const Rgb& colour) {
+  io::Image out{height, width, {}};
+  for (int64_t i = 0; i < height * width; ++i)
+    out.rgb.insert(out.rgb.end(), colour.begin(), colour.end());
+  return out;
+}
+
+// ---- Colours ----------------------------------------------------------------
+
+/// From sRGB by the matrices of the other direction.
+std::array<double, 3> oklab(const Rgb& rgb) {
+  double c[3];
+  for (size_t i = 0; i < 3; ++i) {
+    const double x = rgb[i] / 255.0;
+    c[i] = x <= 0.04045 ? x / 12.92 : std::pow((x + 0.055) / 1.055, 2.4);
+  }
+  const auto cone = [&](double r, double g, double b) {
+    return std::cbrt(r * c[0] + g * c[1] + b * c[2]);
+  };
+  const double l = cone(0.4122214708, 0.5363325363, 0.0514459929),
+               m = cone(0.2119034982, 0.6806995451, 0.1073969566),
+               s = cone(0.0883024619, 0.2817188376, 0.6299787005);
+  return {0.2104542553 * l + 0.7936177850 * m - 0.0040720468 * s,
+          1.9779984951 * l - 2.4285922050 * m + 0.4505937099 * s,
+          0.0259040371 * l + 0.7827717662 * m - 0.8086757660 * s};
+}
+
+TEST(Colours, StepsLookEquallyLarge) {
+  constexpr int kSteps = 16;  // far apart: 8 bits are coarse
+  for (const Colours colours : kAll) {
+    std::vector<double> steps;
+    double sum = 0;
+    for (int i = 0; i < kSteps; ++i) {
+      const auto a = oklab(colour(colours, double(i) / kSteps)),
+                 b = oklab(colour(colours, double(i + 1) / kSteps));
+      steps.push_back(std::hypot(a[0] - b[0], a[1] - b[1], a[2] - b[2]));
+      sum += steps.back();
+    }
+    EXPECT_GT(sum, 0.75);
+    for (const double step : steps)
+      EXPECT_NEAR(step, sum / kSteps, 0.1 * sum / kSteps);
+  }
+}
+
+TEST(Colours, NoneIsCutToTheGamut) {
+  for (const Colours colours : {Colours::kSequential, Colours::kDiverging}) {
+    for (int i = 0; i <= 256; ++i) {
+      for (const uint8_t channel : colour(colours, i / 256.0)) {
+        EXPECT_GT(channel, 0) << i;
+        EXPECT_LT(channel, 255) << i;
+      }
+    }
+  }
+}
+
+TEST(Colours, LightnessRises) {
+  for (const Colours colours : {Colours::kSequential, Colours::kGrey}) {
+    std::set<Rgb> all;
+    for (int i = 0; i <= 256; ++i) all.insert(colour(colours, i / 256.0));
+    EXPECT_GT(all.size(), 200u);
+    for (int i = 0; i < 100; ++i)
+      EXPECT_LT(oklab(colour(colours, i / 100.0))[0],
+                oklab(colour(colours, (i + 1) / 100.0))[0]);
+  }
+  // The hue of the first changes; grey has none.
+  const auto low = oklab(colour(Colours::kSequential, 0)),
+             high = oklab(colour(Colours::kSequential, 1));
+  EXPECT_LT(low[2], -0.05);
+  EXPECT_GT(high[2], 0.05);
+  const Rgb middle = colour(Colours::kGrey, 0.4);
+  EXPECT_TRUE(middle[0] == middle[1] && middle[1] == middle[2]);
+}
+
+TEST(Colours, DivergingIsSymmetric) {
+  const auto at = [](double part) { return colour(Colours::kDiverging, part); };
+  for (int i = 0; i <= 50; ++i)
+    EXPECT_NEAR(oklab(at(i / 100.0))[0], oklab(at(1 - i / 100.0))[0], 0.01);
+  const auto middle = oklab(at(0.5));
+  EXPECT_GT(middle[0], 0.95);
+  EXPECT_LT(std::hypot(middle[1], middle[2]), 0.02);
+  EXPECT_GT(at(0)[2], at(0)[0] + 60);
+  EXPECT_GT(at(1)[0], at(1)[2] + 60);
+}
+
+TEST(Colours, OutsideIsTheNearestEnd) {
+  for (const Colours colours : kAll) {
+    EXPECT_EQ(colour(colours, -1e300), colour(colours, 0));
+    EXPECT_EQ(colour(colours, 1e300), colour(colours, 1));
+    EXPECT_EQ(colour(colours, std::nan("")), colour(colours, 0));
+  }
+}
+
+// ---- Scales -----------------------------------------------------------------
+
+Scale scale_of(const std::vector<float>& values, Colours colours,
+               double low = 0, double high = 0) {
+  return make_scale({&values}, colours, low, high);
+}
+
+void expect_scale(const Scale& s, double low, double high, bool below,
+                  bool above) {
+  EXPECT_DOUBLE_EQ(s.low, low);
+  EXPECT_DOUBLE_EQ(s.high, high);
+  EXPECT_EQ(s.below, below);
+  EXPECT_EQ(s.above, above);
+}
+
+TEST(Scale, Percentiles) {
+  std::vector<float> values;
+  for (int i = 0; i <= 200; ++i) values.push_back(float((i * 37) % 201));
+  EXPECT_EQ(percentile(values, 0), 0);
+  EXPECT_EQ(percentile(values, 1), 200);
+  EXPECT_DOUBLE_EQ(percentile(values, 0.005), 1);
+  EXPECT_DOUBLE_EQ(percentile(values, 0.4125), 82.5);
+  std::vector<float> none;
+  EXPECT_EQ(percentile(none, 0.5), 0);
+}
+
+TEST(Scale, FromTheNumbers) {
+  std::vector<float> values;
+  for (int i = 0; i <= 200; ++i) values.push_back(float(i));
+  values.insert(values.begin(), {kNan, kInf, -kInf});
+  expect_scale(scale_of(values, Colours::kSequential), 1, 199, true, true);
+  expect_scale(scale_of(values, Colours::kDiverging), -199, 199, false, true);
+  expect_scale(scale_of(values, Colours::kGrey, 0, 500), 0, 500, false, false);
+  // One that is far from all others is all there is to see.
+  std::vector<float> peak(1000, 0);
+  peak[3] = 5;
+  expect_scale(scale_of(peak, Colours::kSequential), 0, 5, false, false);
+}
+
+TEST(Scale, IsNeverEmpty) {
+  expect_scale(scale_of({}, Colours::kGrey), -1, 1, false, false);
+  expect_scale(scale_of({kNan, kInf}, Colours::kDiverging), -1, 1, false,
+               false);
+  expect_scale(scale_of({4, 4}, Colours::kSequential), 2, 6, false, false);
+  expect_scale(scale_of({0}, Colours::kDiverging), -1, 1, false, false);
+  const float most = std::numeric_limits<float>::max();
+  const Scale wide = scale_of({-most, most}, Colours::kSequential);
+  EXPECT_NEAR(wide.part(0), 0.5, 1e-9);
+}
+
+TEST(Scale, RoundTicks) {
+  const auto ticks = round_ticks(-0.93, 1.21);
+  ASSERT_EQ(ticks.size(), 6u);
+  EXPECT_NEAR(ticks[1] - ticks[0], 0.5, 1e-12);
+  EXPECT_LE(ticks.front(), -0.93);
+  EXPECT_GE(ticks.back(), 1.21);
+  EXPECT_EQ(round_ticks(1, std::nextafter(1, 2)).size(), 2u);
+}
+
+// ---- Heat maps --------------------------------------------------------------
+
+Heatmaps figure(size_t rows, size_t columns, int64_t height, int64_t width) {
+  Heatmaps out;
+  out.name = "maps", out.quantity = "w";
+  for (size_t r = 0; r < rows; ++r)
+    out.row_names.push_back("layer " + std::to_string(r + 1));
+  for (size_t c = 0; c < columns; ++c)
+    out.column_names.push_back("head " + std::to_string(c + 1));
+  float next = 0;
+  for (size_t i = 0; i < rows * columns; ++i) {
+    Map map{height, width, {}, 0, 0, "map"};
+    for (int64_t j = 0; j < height * width; ++j)
+      map.values.push_back(next = std::fmod(next * 7 + 13, 101.0F));
+    out.maps.push_back(map);
+  }
+  return out;
+}
+
+void expect_inside(const HeatmapSheet& sheet) {
+  std::vector<int> taken(size_t(sheet.image.height * sheet.image.width), 0);
+  for (const Place& p : sheet.places) {
+    ASSERT_GE(p.top, 0);
+    ASSERT_GE(p.left, 0);
+    ASSERT_LE(p.top + p.height, sheet.image.height);
+    ASSERT_LE(p.left + p.width, sheet.image.width);
+    for (int64_t y = p.top; y < p.top + p.height; ++y)
+      for (int64_t x = p.left; x < p.left + p.width; ++x)
+        ASSERT_EQ(taken[size_t(y * sheet.image.width + x)]++, 0);
+  }
+}
+
+void expect_cells(const Heatmaps& f, int64_t height, int64_t width) {
+  const HeatmapSheet sheet = lay_out(f);
+  EXPECT_EQ(sheet.averaged, 1);
+  expect_inside(sheet);
+  for (size_t i = 0; i < f.maps.size(); ++i) {
+    const Place& p = sheet.places[i];
+    ASSERT_EQ(p.height % height, 0);
+    ASSERT_EQ(p.width % width, 0);
+    for (int64_t y = 0; y < p.height; ++y) {
+      for (int64_t x = 0; x < p.width; ++x) {
+        const int64_t cell =
+            y * height / p.height * width + x * width / p.width;
+        ASSERT_EQ(pixel(sheet.image, p.top + y, p.left + x),
+                  colour(f.colours, f.maps[i].values[size_t(cell)] / 100.0));
+      }
+    }
+  }
+}
+
+TEST(Heatmaps, EveryCellHasItsColour) {
+  for (const auto& [height, width] : std::vector<std::pair<int64_t, int64_t>>{
+           {5, 7}, {9, 9}, {1, 60}, {60, 1}, {1, 1}}) {
+    Heatmaps f = figure(2, 3, height, width);
+    f.low = 0, f.high = 100;
+    for (const Colours colours : kAll) {
+      f.colours = colours;
+      expect_cells(f, height, width);
+    }
+  }
+  // Cells are square.
+  const Place p = lay_out(figure(2, 3, 5, 7)).places[0];
+  EXPECT_EQ(p.height / 5, p.width / 7);
+}
+
+TEST(Heatmaps, Sizes) {
+  for (const auto& [rows, columns, height, width] :
+       std::vector<std::tuple<size_t, size_t, int64_t, int64_t>>{
+           {12, 16, 11, 11},
+           {4, 6, 14, 14},
+           {2, 6, 197, 197},
+           {3, 4, 27, 27}}) {
+    const HeatmapSheet sheet = lay_out(figure(rows, columns, height, width));
+    EXPECT_GT(sheet.image.width, 900);
+    EXPECT_LE(sheet.image.width, 1575);
+    EXPECT_EQ(sheet.averaged, 1);
+    expect_inside(sheet);
+  }
+  for (const auto& [height, width] : std::vector<std::pair<int64_t, int64_t>>{
+           {1, 1}, {1, 60}, {60, 1}, {2, 3}, {3000, 5}, {2000, 2000}}) {
+    const HeatmapSheet sheet = lay_out(figure(2, 2, height, width));
+    expect_inside(sheet);
+    EXPECT_LE(sheet.image.width, 1575);
+    for (const Place& p : sheet.places) {
+      EXPECT_GE(std::min(p.height, p.width), 1);
+      EXPECT_GE(std::max(p.height, p.width), 12);
+    }
+  }
+  Heatmaps given = figure(1, 2, 9, 9);
+  given.side = 50;
+  EXPECT_EQ(lay_out(given).places[1].width, 45);
+  // Very many: wider, but not so that nothing is to be seen.
+  const HeatmapSheet many = lay_out(figure(3, 200, 11, 11));
+  EXPECT_GE(many.places[0].width, 22);
+  expect_inside(many);
+}
+
+TEST(Heatmaps, PictureAndFreePlaces) {
+  constexpr Rgb mark = {200, 77, 30};  // neither a scale nor a letter has it
+  Heatmaps f = figure(2, 2, 4, 4);
+  f.maps[3] = {};
+  f.picture = flat(8, 8, mark);
+  const HeatmapSheet sheet = lay_out(f);
+  expect_inside(sheet);
+  EXPECT_EQ(sheet.places[3].width, 0);
+  EXPECT_EQ(count(sheet.image, mark), 280 * 280);
+  f.picture = flat(900, 300, mark);
+  EXPECT_GT(count(draw(f), mark), 270 * 90);
+}
+
+TEST(Heatmaps, LargeOnesAreAveraged) {
+  Heatmaps f = figure(1, 1, 100, 90);
+  f.side = 30, f.low = 0, f.high = 100;
+  const HeatmapSheet sheet = lay_out(f);
+  EXPECT_EQ(sheet.averaged, 4);
+  EXPECT_EQ(sheet.places[0].height, 25);
+  EXPECT_EQ(sheet.places[0].width, 23);
+
+  const Map small =
+      averaged({2, 3, {1, 2, kNan, 3, kInf, kNan}, -1, 5, "m"}, 2);
+  EXPECT_EQ(small.height, 1);
+  EXPECT_EQ(small.width, 2);
+  EXPECT_EQ(small.values[0], 2);  // of 1, 2 and 3
+  EXPECT_TRUE(std::isnan(small.values[1]));
+  EXPECT_EQ(small.y0, -1);
+  EXPECT_EQ(small.x0, 5);
+}
+
+TEST(Heatmaps, WhatIsNoNumberIsGrey) {
+  for (const bool each : {false, true}) {
+    Heatmaps f = figure(1, 1, 2, 2);
+    f.each = each;
+    f.maps[0].values = {kNan, kInf, -kInf, 3};
+    const HeatmapSheet sheet = lay_out(f);
+    const Place& p = sheet.places[0];
+    std::set<Rgb> seen;
+    for (int64_t y = 0; y < p.height; ++y)
+      for (int64_t x = 0; x < p.width; ++x)
+        if (y < p.height / 2 || x < p.width / 2)
+          seen.insert(pixel(sheet.image, p.top + y, p.left + x));
+    EXPECT_EQ(seen.size(), 2u);  // hatched
+    for (const Rgb& c : seen) EXPECT_TRUE(c[0] == c[1] && c[1] == c[2]);
+    EXPECT_EQ(pixel(sheet.image, p.top + p.height - 1, p.left + p.width - 1),
+              colour(Colours::kSequential, 0.5));
+  }
+}
+
+TEST(Heatmaps, EachOnItsOwnScale) {
+  Heatmaps f = figure(1, 2, 1, 2);
+  f.maps[0].values = {0, 1}, f.maps[1].values = {0, 1000};
+  f.each = true;
+  const HeatmapSheet sheet = lay_out(f);
+  for (const Place& p : sheet.places)
+    EXPECT_EQ(pixel(sheet.image, p.top, p.left + p.width - 1),
+              colour(f.colours, 1));
+  f.each = false;
+  const HeatmapSheet shared = lay_out(f);
+  const Place& first = shared.places[0];
+  EXPECT_EQ(pixel(shared.image, first.top, first.left + first.width - 1),
+            colour(f.colours, 0.001));
+}
+
+TEST(Heatmaps, SameInputSameBytes) {
+  const Heatmaps f = figure(3, 3, 9, 9);
+  EXPECT_EQ(draw(f).rgb, draw(f).rgb);
+}
+
+TEST(Heatmaps, WrongOnes) {
+  Heatmaps f = figure(2, 2, 3, 3);
+  f.maps.pop_back();
+  EXPECT_THROW(draw(f), std::invalid_argument);
+  EXPECT_THROW(draw(Heatmaps{}), std::invalid_argument);
+  f = figure(1, 1, 3, 3), f.maps[0].values.pop_back();
+  EXPECT_THROW(draw(f), std::invalid_argument);
+  f = figure(1, 1, 3, 3), f.low = 1;
+  EXPECT_THROW(draw(f), std::invalid_argument);
+  f.low = 0, f.high = std::nan("");
+  EXPECT_THROW(draw(f), std::invalid_argument);
+  f.high = 0, f.picture = {4, 4, {1, 2, 3}};
+  EXPECT_THROW(draw(f), std::exception);
+  f.picture = {}, f.side = 100000;
+  EXPECT_THROW(draw(f), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace aft::cli

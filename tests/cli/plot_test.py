@@ -1,0 +1,231 @@
+"""`aft plot` as a user meets it: the files that it writes for every kind of model,
+and its page in a real browser, where the values below the mouse are those of the
+weights. Argument: the program."""
+
+import math
+import os
+import re
+import shutil
+import struct
+import tempfile
+import unittest
+from pathlib import Path
+
+from browser import Browser
+from pictures import SIGNATURE, folder, noise
+from program import ProgramTest, aft, main, sets
+from tensors import load_tensors, save_tensors
+
+os.environ["OMP_NUM_THREADS"] = "1"
+SIDE, PATCH, LAYERS, HEADS, WINDOW = 16, 4, 2, 4, 3
+GRID = SIDE // PATCH
+CLASSES = sets(
+    model__layers=LAYERS, model__width=16, model__patch=PATCH, data__height=SIDE,
+    data__width=SIDE, data__valid_images=12, train__batch=4, train__steps=12,
+    train__validate=4, train__report=2, train__save=12,
+)  # fmt: skip
+PIXELS = sets(
+    model__layers=1, model__width=16, model__window=8, model__rank=4,
+    data__height=4, data__width=6, data__valid_images=10, train__batch=2,
+    train__validate=4, train__save=8, train__report=4, train__steps=8,
+)  # fmt: skip
+MODELS = {
+    "conv": ("classify-aft-conv-4x96",
+             CLASSES + sets(model__heads=HEADS, model__window=WINDOW)),
+    "full": ("classify-aft-full-4x96", CLASSES),
+    "attention": ("classify-transformer-4x96",
+                  CLASSES + sets(model__heads=2, model__patch=SIDE // 2)),
+    "pixels": ("image-aft-local-4x128", PIXELS),
+}  # fmt: skip
+NUMBER = r"(-?[\d.]+(?:e[+-]?\d+)?)"
+
+
+def setUpModule():
+    global SHARED, PHOTOS
+    SHARED = Path(unittest.enterModuleContext(tempfile.TemporaryDirectory()))
+    for name, (preset, words) in MODELS.items():
+        done = aft("train", preset, "--out", SHARED / name, *words)
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr)
+    PHOTOS = folder(SHARED / "photos", [noise(20, 24) for _ in range(3)])
+    # Kernels that can be told by hand: the same everywhere in a head.
+    tensors, _ = load_tensors(SHARED / "conv/model.safetensors")
+    for name, (shape, numbers) in tensors.items():
+        if name.endswith("mixer.gamma"):
+            tensors[name] = (shape, [0.0] * len(numbers))
+        if name.endswith("mixer.beta"):
+            tensors[name] = (shape, [kernel(name, i) for i in range(len(numbers))])
+    save_tensors(SHARED / "conv/model.safetensors", tensors)
+
+
+def kernel(name, head):
+    return 0.1 * (head + 1) - 0.15 * int(re.search(r"\d+", name).group())
+
+
+def size(path):
+    """Width and height of a PNG."""
+    data = path.read_bytes()
+    assert data[:8] == SIGNATURE, data[:8]
+    return struct.unpack_from(">II", data, 16)
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+class PlotTest(ProgramTest):
+    def plot(self, name, *arguments):
+        """The directory with the figures."""
+        out = self.work / "plots"
+        self.succeed("plot", SHARED / name, "--out", out, *arguments)
+        return out
+
+
+class TestFiles(PlotTest):
+    def test_every_kind_of_model(self):
+        picture = sorted(PHOTOS.iterdir())[0]
+        for name, words, figures in (
+            ("conv", ["--image", picture, "--image", picture],
+             ["biases", "curve", "keys-1", "keys-2"]),
+            ("full", ["--runs", SHARED / "conv"], ["biases", "curve", "curves"]),
+            ("attention", ["--images", PHOTOS, "--limit", 2, "--divisor", "pairs"],
+             ["attention", "curve"]),
+            ("pixels", [], ["biases", "completions", "curve"]),
+        ):  # fmt: skip
+            with self.subTest(name):
+                out = self.plot(name, *words)
+                files = sorted(["index.html"] + [f + ".png" for f in figures])
+                self.assertEqual(names(out), files)
+                for figure in figures:
+                    width, height = size(out / (figure + ".png"))
+                    self.assertGreater(min(width, height), 40)
+                    self.assertLess(max(width, height), 3000)
+                page = (out / "index.html").read_text()
+                for figure in figures:
+                    self.assertIn(f'<section id="{figure}">', page)
+                shutil.rmtree(out)
+
+    def test_same_again(self):
+        model = self.work / "model"
+        shutil.copytree(SHARED / "conv", model)
+        words = ["--image", sorted(PHOTOS.iterdir())[0], "--each", "--heads", 2]
+        self.succeed("plot", model, *words)
+        first = {path: path.read_bytes() for path in (model / "plots").iterdir()}
+        self.assertIn(model / "plots/index.html", first)
+        self.succeed("plot", model, *words)
+        for path, content in first.items():
+            self.assertEqual(path.read_bytes(), content, path)
+
+    def test_wrong_calls(self):
+        self.fails(1, [self.work / "none"], "plot", self.work / "none")
+        self.fails(2, ["--range"], "plot", SHARED / "conv", "--range", 1, 0)
+        self.fails(2, ["--image"], "plot", SHARED / "pixels", "--image", "x.png")
+        self.fails(1, ["missing.png"], "plot", SHARED / "conv", "--image",
+                   self.work / "missing.png")  # fmt: skip
+        empty = self.work / "empty"
+        empty.mkdir()
+        self.fails(1, [empty], "plot", SHARED / "attention", "--images", empty)
+
+
+class TestPage(PlotTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = cls.enterClassContext(Browser())
+
+    def open(self, *arguments):
+        out = self.plot(*arguments)
+        self.browser.open(out / "index.html")
+        return out
+
+    def check(self, out):
+        """All is there, and nothing came from elsewhere."""
+        shown = self.browser.pictures()
+        for name, *pixels in shown:
+            self.assertEqual(tuple(pixels), size(out / (name + ".png")), name)
+        files = [path.stem for path in out.glob("*.png")]
+        self.assertEqual(sorted(self.browser.sections()), sorted(files))
+        self.assertEqual(self.browser.errors(), [])
+        self.assertEqual(self.browser.requests(), [])
+
+    def value(self, lines, name, place):
+        """The number in what is shown."""
+        self.assertEqual(len(lines), 3, lines)
+        self.assertEqual(lines[:2], [name, place])
+        return float(re.fullmatch(r".*: " + NUMBER, lines[2]).group(1))
+
+    def near(self, got, wanted):
+        """To four digits."""
+        self.assertAlmostEqual(got, wanted, delta=6e-4 * abs(wanted) + 1e-7)
+
+    def test_kernels(self):
+        out = self.open("conv", "--image", sorted(PHOTOS.iterdir())[0])
+        self.check(out)
+        tensors, _ = load_tensors(SHARED / "conv/model.safetensors")
+        layers = sorted(name for name in tensors if name.endswith("mixer.beta"))
+        self.assertEqual(len(layers), LAYERS)
+        for layer, beta in enumerate(layers):
+            for head in (0, HEADS - 1):
+                lines = self.browser.hover("biases", layer * HEADS + head, 0, 2)
+                place = f"dy {-(WINDOW // 2)}, dx {2 - WINDOW // 2}"
+                name = f"layer {layer + 1}, head {head + 1}"
+                got = self.value(lines, name, place)
+                self.near(got, math.expm1(tensors[beta][1][head]))
+        # The box is around the cell below the mouse.
+        left, top, width, height = self.browser.marked("biases")
+        self.assertGreater(min(width, height), 2)
+        self.browser.move(left + width + 1, top + 1)
+        self.assertNotEqual(self.browser.marked("biases")[:1], [left])
+        lines = self.browser.hover("keys-1", 1, GRID - 1, 0)
+        self.value(lines, "layer 1, head 2", f"row {GRID - 1}, column 0")
+        self.browser.move(2, 2)
+        self.assertEqual(self.browser.tip(), [])
+
+    def test_pairs(self):
+        out = self.open("full")
+        self.check(out)
+        tensors, _ = load_tensors(SHARED / "full/model.safetensors")
+        (T, rank), u = tensors[min(n for n in tensors if n.endswith("mixer.u"))]
+        _, v = tensors[min(n for n in tensors if n.endswith("mixer.v"))]
+        for t, j in ((0, 0), (3, T - 1), (T - 1, 5)):
+            lines = self.browser.hover("biases", 0, t, j)
+            w = sum(u[t * rank + r] * v[j * rank + r] for r in range(rank))
+            self.near(self.value(lines, "layer 1", f"t {t}, j {j}"), math.exp(w))
+
+    def test_attention(self):
+        out = self.open("attention", "--images", PHOTOS)
+        self.check(out)
+        total = 0
+        for row in range(3):  # of two patches a side
+            for column in range(3):
+                lines = self.browser.hover("attention", 0, row, column)
+                place = f"dy {row - 1}, dx {column - 1}"
+                total += self.value(lines, "layer 1, head 1", place)
+        # What is missing went to the class token, if there is one.
+        self.assertGreater(total, 0.5)
+        self.assertLess(total, 1.001)
+
+    def test_arrow_keys(self):
+        self.open("conv")
+        for keys, name, place in (
+            (["RIGHT"], "layer 1, head 1", "dy -1, dx -1"),
+            (["RIGHT", "DOWN"], "layer 1, head 1", "dy 0, dx 0"),
+            (["RIGHT", "RIGHT"], "layer 1, head 2", "dy 0, dx -1"),
+            (["DOWN", "DOWN"], "layer 2, head 2", "dy -1, dx -1"),
+            (["LEFT", "UP"], "layer 1, head 1", "dy 1, dx 1"),
+            (["UP"] * 9 + ["RIGHT"] * 99, f"layer 1, head {HEADS}", "dy -1, dx 1"),
+        ):
+            self.value(self.browser.press("biases", *keys), name, place)
+        self.assertEqual(self.browser.press("biases", "ESCAPE"), [])
+
+    def test_charts_and_pictures(self):
+        out = self.open("pixels")
+        self.check(out)
+        self.assertIn("completions", [name for name, *_ in self.browser.pictures()])
+        lines = self.browser.hover_point("curve", 0)
+        self.assertEqual(lines[0], "training")
+        self.assertRegex(lines[1], r"^step: \d+$")
+        self.assertRegex(lines[2], r"^bits: " + NUMBER + "$")
+
+
+if __name__ == "__main__":
+    main()
