@@ -81,6 +81,7 @@ int run(int argc, char** argv) {
   add_compare(app);
   add_plot(app);
   add_curves(app);
+  add_launch(app);
   add_info(app);
   add_demo(app);
   CLI::App* bench = app.add_subcommand("bench", "Measure speed and memory");
@@ -90,13 +91,19 @@ int run(int argc, char** argv) {
       "  aft bench ops --filter local\n"
       "  aft bench train\n"
       "  aft bench generate\n"
-      "  aft bench classify");
+      "  aft bench classify\n"
+      "  aft bench distributed\n"
+      "  aft bench steady");
   add_bench_ops(*bench);
   add_bench_train(*bench);
   add_bench_generate(*bench);
   add_bench_classify(*bench);
   add_bench_mixers(*bench);
+  add_bench_distributed(*bench);
+  add_bench_steady(*bench);
   add_peak(app);
+  add_exchange(app);
+  add_steady_of(app);
 
   try {
     app.parse(argc, argv);
@@ -119,7 +126,10 @@ int run(int argc, char** argv) {
 }
 
 int report(const std::string& message, int code) {
-  std::cerr << "aft: " << message << '\n';
+  // Of several processes, which one it is.
+  const char* rank = std::getenv("RANK");
+  std::cerr << (std::string("aft: ") + (rank ? "[" : "") + (rank ? rank : "") +
+                (rank ? "] " : "") + message + "\n");
   return code;
 }
 

@@ -7,6 +7,7 @@ packages=(
   g++ cmake make                              # build
   libtorch-dev python3-torch python3-numpy    # tensors; the Python package
   libhwy-dev                                  # SIMD
+  libgloo-dev                                 # several processes
   libcli11-dev nlohmann-json3-dev             # command line, JSON
   libpng-dev libjpeg-dev                      # pictures
   libgtest-dev                                # tests
