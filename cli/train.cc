@@ -1,6 +1,5 @@
 // `aft train`: a preset or a configuration to a model directory.
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -36,16 +35,14 @@ struct Options {
 };
 
 /// A new directory for a run; one that holds a run, or what is left of one, is
-/// refused.
+/// refused. A run that was killed before it had its config.json, which comes
+/// after its first checkpoint, is none: its call may simply be repeated.
 void make_output(const std::string& path) {
-  if (mkdir(path.c_str(), 0777) == 0) return;
-  if (errno != EEXIST)
-    throw std::runtime_error(path +
-                             ": cannot be made: " + std::strerror(errno));
+  if (io::make_directory(path)) return;
   if (!is_directory(path))
     throw std::runtime_error(path + ": is there, and not a directory");
   for (const char* name :
-       {"config.json", "model.safetensors", "state", "metrics.jsonl"}) {
+       {"config.json", "model.safetensors", "metrics.jsonl"}) {
     if (exists(path + "/" + name))
       throw std::runtime_error(path + ": holds a run already (" + name +
                                "); go on with it by `aft train --resume " +
@@ -54,6 +51,8 @@ void make_output(const std::string& path) {
   if (access(path.c_str(), W_OK) != 0)
     throw std::runtime_error(path +
                              ": cannot be written to: " + std::strerror(errno));
+  io::remove_unfinished(path);
+  io::remove_unfinished(path + "/state");
 }
 
 /// What may not change in a run that goes on: the model (dropout aside), and
@@ -188,9 +187,17 @@ void run(const Options& o) {
         ": the path and the names of classes must be UTF-8, as config.json is");
   }
   if (!resume) {
-    if (o.out.empty()) mkdir("runs", 0777);
+    if (o.out.empty()) io::make_directory("runs");
     make_output(directory);
-  } else if (trainer.has_checkpoint()) {
+    // Before config.json: who resumes finds these first weights, which may be
+    // --init's, and never others.
+    trainer.save();
+  } else {
+    if (!trainer.has_checkpoint())
+      throw std::runtime_error(
+          directory +
+          "/state/checkpoint.safetensors: is not there, and without it the run "
+          "cannot go on");
     trainer.resume();
     if (trainer.step() >= recipe.steps) {
       std::cout << directory << ": has " << trainer.step()
@@ -198,11 +205,6 @@ void run(const Options& o) {
       return;
     }
     std::cerr << directory << ": going on from step " << trainer.step() << '\n';
-  } else if (exists(directory + "/model.safetensors") ||
-             exists(directory + "/metrics.jsonl")) {
-    throw std::runtime_error(directory +
-                             "/state/checkpoint.safetensors: is not there, and "
-                             "without it the run cannot go on");
   }
   io::write_file(directory + "/config.json", json);
 

@@ -117,6 +117,8 @@ class Trainer {
   /// io::Error where it is not there or does not fit, and changes nothing then.
   void resume();
   bool has_checkpoint() const;
+  /// Writes the checkpoint. run() does so itself, at its start too.
+  void save();
   int64_t step() const { return step_; }
 
   /// Runs to the end, or to stop(). Returns whether the end was reached. Throws
@@ -131,7 +133,6 @@ class Trainer {
 
  private:
   Schedule schedule() const;
-  void save();
   void validate(Report& report);
   [[noreturn]] void fail(const std::string& what) const;
   void write_metrics(const Report& report);

@@ -367,7 +367,7 @@ TEST_F(SafeTensorsTest, AFailedSaveLeavesTheOldFile) {
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0) throw Error("no limit");
     save_safetensors(path_, {large});
   });
-  EXPECT_EQ(full, "safetensors '" + path_ + "': cannot write: File too large");
+  EXPECT_EQ(full, "safetensors '" + path_ + "': cannot be written: File too large");
   EXPECT_EQ(get(), before);
   EXPECT_EQ(listing().size(), 1u);
 
