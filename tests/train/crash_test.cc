@@ -272,5 +272,35 @@ TEST_F(Crash, ARunThatGoesOn) {
   disturb(begin);
 }
 
+/// What a call has returned from outlasts a failure of power, by itself: the
+/// runs above have calls that make up for each other.
+TEST_F(Crash, WhatIsWrittenLasts) {
+  const auto lasts = [&](const std::string& path, const auto& write) {
+    disk = {};
+    disk.root = work_;
+    write();
+    faults::lose_power(true);
+    disk = {};
+    EXPECT_TRUE(fs::exists(path)) << path;
+  };
+  const std::string a = work_ + "/a", b = a + "/b", c = a + "/c";
+  lasts(a, [&] { EXPECT_TRUE(io::make_directory(a)); });
+  EXPECT_FALSE(io::make_directory(a));
+  lasts(b, [&] { io::append_file(b, "one\n"); });
+  lasts(b, [&] { io::append_file(b, "two\n"); });
+  EXPECT_EQ(contents(b), "one\ntwo\n");
+  lasts(c, [&] { io::write_file(c, "old"); });
+  lasts(c, [&] { io::write_file(c, "new"); });
+  EXPECT_EQ(contents(c), "new");
+  // And the disk does lose what was not synced.
+  disk.root = work_;
+  const int fd = open((a + "/d").c_str(), O_WRONLY | O_CREAT, 0666);
+  EXPECT_EQ(write(fd, "x", 1), 1);
+  close(fd);
+  faults::lose_power(true);
+  disk = {};
+  EXPECT_FALSE(fs::exists(a + "/d"));
+}
+
 }  // namespace
 }  // namespace aft::train
