@@ -1,6 +1,5 @@
 // `aft train`: a preset or a configuration to a model directory.
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -38,16 +37,14 @@ struct Options {
 };
 
 /// A new directory for a run; one that holds a run, or what is left of one, is
-/// refused.
+/// refused. A run that was killed before it had its config.json, which comes
+/// after its first checkpoint, is none: its call may simply be repeated.
 void make_output(const std::string& path) {
-  if (mkdir(path.c_str(), 0777) == 0) return;
-  if (errno != EEXIST)
-    throw std::runtime_error(path +
-                             ": cannot be made: " + std::strerror(errno));
+  if (io::make_directory(path)) return;
   if (!is_directory(path))
     throw std::runtime_error(path + ": is there, and not a directory");
   for (const char* name :
-       {"config.json", "model.safetensors", "state", "metrics.jsonl"}) {
+       {"config.json", "model.safetensors", "metrics.jsonl"}) {
     if (exists(path + "/" + name))
       throw std::runtime_error(path + ": holds a run already (" + name +
                                "); go on with it by `aft train --resume " +
@@ -56,6 +53,8 @@ void make_output(const std::string& path) {
   if (access(path.c_str(), W_OK) != 0)
     throw std::runtime_error(path +
                              ": cannot be written to: " + std::strerror(errno));
+  io::remove_unfinished(path);
+  io::remove_unfinished(path + "/state");
 }
 
 /// What may not change in a run that goes on: the model (dropout aside), and
@@ -213,7 +212,7 @@ void run(const Options& o, const Place& place, train::Group* group) {
     config = wanted(o, place);
     task = make_task(config, lead);
     json = text_of(config);
-    if (!o.init.empty()) initialise(task->model(), o.init);
+    if (!o.init.empty() && !place.resume) initialise(task->model(), o.init);
   }
   if (group) json = group->broadcast(json);
   if (!lead) {
@@ -223,19 +222,14 @@ void run(const Options& o, const Place& place, train::Group* group) {
   const tasks::TaskKind& kind = tasks::task_kind(config);
   const train::TrainConfig recipe = train_config(config);
   train::Trainer trainer(*task, recipe, directory, group);
-  bool going_on = false;
-  if (lead && !place.resume) {
-    if (o.out.empty()) mkdir("runs", 0777);
-    make_output(directory);
-  } else if (lead && trainer.has_checkpoint()) {
-    going_on = true;
-  } else if (lead && (exists(directory + "/model.safetensors") ||
-                      exists(directory + "/metrics.jsonl"))) {
-    throw std::runtime_error(directory +
-                             "/state/checkpoint.safetensors: is not there, and "
-                             "without it the run cannot go on");
-  }
-  if (group ? group->any(going_on) : going_on) {
+  // Rank 0 knows, where others do not see its files.
+  const bool resume = group ? group->any(lead && place.resume) : place.resume;
+  if (resume) {
+    if (lead && !trainer.has_checkpoint())
+      throw std::runtime_error(
+          directory +
+          "/state/checkpoint.safetensors: is not there, and without it the run "
+          "cannot go on");
     trainer.resume();
     if (trainer.step() >= recipe.steps) {
       if (lead)
@@ -246,6 +240,12 @@ void run(const Options& o, const Place& place, train::Group* group) {
     if (lead)
       std::cerr << directory << ": going on from step " << trainer.step()
                 << '\n';
+  } else if (lead) {
+    if (o.out.empty()) io::make_directory("runs");
+    make_output(directory);
+    // Before config.json: who resumes finds these first weights, which may be
+    // --init's, and never others.
+    trainer.save();
   }
   if (lead) io::write_file(directory + "/config.json", json);
 

@@ -1,7 +1,6 @@
 #include "aft/train/trainer.h"
 
 #include <ATen/ATen.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -35,12 +34,6 @@ std::string exact(double x) {
   char text[40];
   snprintf(text, sizeof(text), "%a", x);
   return text;
-}
-
-void make_directory(const std::string& path) {
-  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
-    throw TrainError(path + ": cannot be made: " + std::strerror(errno));
-  }
 }
 
 /// What averaged weights are the average of: parameters, and running
@@ -150,7 +143,7 @@ NamedTensors everything(torch::nn::Module& model, const AdamW& optimizer,
 void Trainer::save() {
   due_ = false;
   if (!leads()) return;
-  make_directory(path("state"));
+  io::make_directory(path("state"));
   save_tensors(path("state/checkpoint.safetensors"),
                everything(task_.model(), optimizer_, ema_),
                {{"step", std::to_string(step_)},
@@ -219,7 +212,7 @@ void Trainer::load() {
 /// those steps come again. The clock goes on from the last line that stays.
 void Trainer::forget_metrics() {
   std::ifstream in(path("metrics.jsonl"));
-  if (!in) return;
+  if (!in && errno == ENOENT) return;
   std::string kept, line;
   while (std::getline(in, line)) {
     const auto j = nlohmann::json::parse(line, nullptr, false);
@@ -230,6 +223,9 @@ void Trainer::forget_metrics() {
       seconds_ = j["seconds"].get<double>();
     kept += line + "\n";
   }
+  if (!in.eof())
+    throw TrainError(path("metrics.jsonl") +
+                     ": cannot be read: " + std::strerror(errno));
   in.close();
   io::write_file(path("metrics.jsonl"), kept);
 }
@@ -247,12 +243,7 @@ void Trainer::write_metrics(const Report& r) {
       j["kernel_top"] = r.sparsity->top;
     }
   }
-  std::ofstream out(path("metrics.jsonl"), std::ios::app);
-  out << j.dump() << '\n';
-  out.close();
-  if (!out)
-    throw TrainError(path("metrics.jsonl") +
-                     ": cannot be written: " + std::strerror(errno));
+  io::append_file(path("metrics.jsonl"), j.dump() + "\n");
 }
 
 void Trainer::swap_ema() {

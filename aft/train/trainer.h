@@ -132,6 +132,8 @@ class Trainer {
   /// With a group, any number of processes may have written it.
   void resume();
   bool has_checkpoint() const;
+  /// Writes the checkpoint. run() does so itself, at its start too.
+  void save();
   int64_t step() const { return step_; }
 
   /// Runs to the end, or to stop(). Returns whether the end was reached. Throws
@@ -152,7 +154,6 @@ class Trainer {
   void share();
   double total(double x) const;
   Schedule schedule() const;
-  void save();
   void validate(Report& report);
   [[noreturn]] void fail(const std::string& what) const;
   void write_metrics(const Report& report);
