@@ -58,6 +58,9 @@ inline void get(const Json& j, const std::string& where, bool& x) {
 }
 inline void get(const Json& j, const std::string& where, int64_t& x) {
   if (!j.is_number_integer()) wrong_value(where, "a whole number", j);
+  // What is above int64_t would come out negative.
+  if (j.is_number_unsigned() && j.get<uint64_t>() > uint64_t{INT64_MAX})
+    wrong_value(where, "a whole number below 2^63", j);
   x = j.get<int64_t>();
 }
 inline void get(const Json& j, const std::string& where, double& x) {
@@ -134,7 +137,8 @@ void merge(const Json& change, Json& into, const std::string& where = "");
 Json assignment(const std::string& text, const std::vector<std::string>& known);
 
 /// A JSON file. Throws ConfigError with the file's name, and the line for a
-/// mistake in the JSON. Nesting is limited.
+/// mistake in the JSON. A key that comes twice in an object is a mistake too.
+/// Limits: 16 MB, 32 levels, 1000 keys an object.
 Json read_json_file(const std::string& path);
 
 }  // namespace aft::models
