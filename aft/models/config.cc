@@ -164,6 +164,21 @@ void merge(const Json& change, Json& into, const std::string& where) {
   }
 }
 
+void check_sizes(const Json& model) {
+  constexpr int64_t kMostLayers = 10000, kMost = int64_t{1} << 31;
+  for (const auto& item : model.items()) {
+    if (!item.value().is_number_integer()) continue;
+    const std::string& key = item.key();
+    const bool layers = key == "layers" || key == "blocks" || key == "resnets";
+    const int64_t most = layers ? kMostLayers : kMost,
+                  value = item.value().get<int64_t>();
+    if (value > most || value < -kMost)
+      throw ConfigError("model." + key + " must be at most " +
+                        std::to_string(most) + ", got " +
+                        std::to_string(value));
+  }
+}
+
 Json assignment(const std::string& text,
                 const std::vector<std::string>& known) {
   const size_t equals = text.find('=');

@@ -131,6 +131,11 @@ std::vector<std::string> paths(const Json& j, const std::string& where = "");
 /// ConfigError where one has an object and the other has not.
 void merge(const Json& change, Json& into, const std::string& where = "");
 
+/// Throws ConfigError for a whole number in the part "model" of a configuration
+/// that is above what any model can have: layers of which making never ends,
+/// sizes of which products overflow.
+void check_sizes(const Json& model);
+
 /// "model.window=64": a path of `known` and a JSON value (or a bare word, taken
 /// as text), as an object to give to from_json. Throws ConfigError, with the
 /// nearest known paths.

@@ -155,6 +155,17 @@ TEST(Config, HostileValues) {
             "inner");
   EXPECT_EQ(failure([&] { from_json(Json::parse(R"({"on": "\u001b"})"), c); }),
             "on must be true or false, got string \"\\u001b\"");
+  check_sizes(Json::parse(R"({"layers": 10000, "width": 2147483648,
+                              "mixer": "x", "features": -1})"));
+  EXPECT_EQ(failure([] {
+              check_sizes(Json{{"layers", 10001}});
+            }),
+            "model.layers must be at most 10000, got 10001");
+  EXPECT_EQ(failure([] {
+              check_sizes(Json{{"window", INT64_MAX}});
+            }),
+            "model.window must be at most 2147483648, got " +
+                std::to_string(INT64_MAX));
   const std::string deep(100000, '[');
   EXPECT_EQ(failure([&] {
               assignment("on=" + deep + std::string(100000, ']'), known);
