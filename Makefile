@@ -2,7 +2,10 @@
 JOBS ?= $(shell scripts/jobs.sh)
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup build test quickstart bench format format-check lint asan kernels clean
+# Of each fuzz target.
+FUZZ_SECONDS ?= 60
+
+.PHONY: help setup build test quickstart bench format format-check lint asan kernels fuzz clean
 
 help:
 	@echo 'make setup         install the packages that are missing (root or sudo; nothing to do where all are there)'
@@ -12,6 +15,7 @@ help:
 	@echo 'make bench         build everything and run `aft bench ops`'
 	@echo 'make kernels       build and test the torch-free rooms only, in build/kernels (seconds)'
 	@echo 'make asan          the same with sanitizers and assertions, in build/asan'
+	@echo 'make fuzz          hostile input for FUZZ_SECONDS (60) a reader, by clang and libFuzzer, in build/fuzz'
 	@echo 'make format        rewrite the sources with clang-format; make format-check only looks'
 	@echo 'make lint          format-check, clang-tidy on the torch-free rooms, cppcheck where it is installed'
 	@echo 'make clean         remove the build directories'
@@ -37,6 +41,12 @@ kernels asan: setup
 	cmake --build --preset $@ -j $(JOBS)
 	ctest --preset $@ -j $(JOBS)
 
+fuzz: build
+	@scripts/setup.sh fuzz
+	cmake --preset fuzz
+	cmake --build --preset fuzz -j $(JOBS)
+	scripts/fuzz.sh build/fuzz $(FUZZ_SECONDS)
+
 format: setup
 	scripts/format.sh
 
@@ -48,4 +58,4 @@ lint: format-check
 	scripts/lint.sh build/kernels
 
 clean:
-	rm -rf build/release build/kernels build/asan
+	rm -rf build/release build/kernels build/asan build/fuzz

@@ -84,12 +84,14 @@ void read_run(const std::string& directory, double scale, Outcome& out) {
   for (std::string line; std::getline(in, line);) {
     const auto j = nlohmann::json::parse(line, nullptr, false);
     if (!j.is_object()) continue;
-    if (j.value("seconds", 0.0) > 0)
-      out.rate = j.value("step", 0.0) / j.value("seconds", 0.0);
+    const auto number = [&](const char* key) {
+      return j.contains(key) && j[key].is_number() ? j[key].get<double>() : 0;
+    };
+    if (number("seconds") > 0) out.rate = number("step") / number("seconds");
     if (!j.contains("validation") || !j["validation"].is_number()) continue;
-    best = std::min(best, j["validation"].get<double>());
+    best = std::min(best, number("validation"));
     out.loss = best * scale;
-    out.top1 = std::max(out.top1, 100 * j.value("top1", 0.0));
+    out.top1 = std::max(out.top1, 100 * number("top1"));
   }
 }
 
@@ -158,7 +160,7 @@ std::vector<Outcome> found_before(const std::string& directory,
   if (!exists(path)) return {};
   const Json j = models::read_json_file(path);
   if (!j.is_object() || !j.contains("settings") || !j.contains("systems") ||
-      !j["systems"].is_array())
+      !j["settings"].is_object() || !j["systems"].is_array())
     throw std::runtime_error(path + ": is not what `aft compare` writes");
   for (const auto& item : settings.items()) {
     const Json before = j["settings"].value(item.key(), Json());

@@ -213,7 +213,7 @@ void export_weights(const ExportOptions& o) {
   const std::shared_ptr<torch::nn::Module> model =
       tasks::task_kind(config).model(config);
   const train::NamedTensors ours = train::tensors_of(*model);
-  train::load_tensors(from, ours);
+  tasks::load_weights(o.model, *model);
   const train::NamedTensors tensors =
       classifier
           ? tasks::export_names(*model->as<models::ClassifierImpl>(), names)

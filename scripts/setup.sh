@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the project needs and this machine lacks. Where all are there it does nothing, and
-# needs neither root nor network.
+# needs neither root nor network. `setup.sh fuzz`: also what `make fuzz` needs.
 set -euo pipefail
 
 packages=(
@@ -15,6 +15,11 @@ packages=(
   curl unzip                                  # aft data --download
   clang-format clang-tidy                     # make format, make lint
 )
+case ${1:-} in
+  '') ;;
+  fuzz) packages+=(clang libclang-rt-14-dev) ;;
+  *) echo "usage: $0 [fuzz]" >&2; exit 2 ;;
+esac
 
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 namespace aft::models {
@@ -25,10 +28,65 @@ size_t distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
+std::string cut(const std::string& text, size_t limit) {
+  return text.size() > limit ? text.substr(0, limit - 3) + "..." : text;
+}
+
+/// Text of a file or a command line as a message may show it: it is hostile,
+/// could move the cursor of a terminal, and need not end.
+std::string plain(const std::string& text, size_t limit = 120) {
+  std::string out;
+  for (const char c : cut(text, limit)) {
+    char hex[5] = {c, '\0'};
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte > 0x7e) std::snprintf(hex, 5, "\\x%02x", byte);
+    out += hex;
+  }
+  return out;
+}
+
+// More than any configuration of ours has. Beyond the depth, what walks over
+// JSON by calling itself would run out of stack; beyond the number of keys,
+// which ordered_json looks up one by one, out of patience.
+constexpr int kDepth = 32;
+constexpr size_t kKeys = 1000;
+constexpr uintmax_t kBytes = 16 << 20;
+
+/// Throws ConfigError; Json::exception where the text is no JSON.
+Json parse(const std::string& text) {
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  const auto guard = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (depth > kDepth)
+      throw ConfigError("nested deeper than " + std::to_string(kDepth));
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event != Json::parse_event_t::key) return true;
+    const std::string& key = value.get_ref<const std::string&>();
+    if (!keys.back().insert(key).second)
+      throw ConfigError("the key '" + plain(key) +
+                        "' must be unique, got it twice");
+    if (keys.back().size() > kKeys)
+      throw ConfigError("an object must have at most " + std::to_string(kKeys) +
+                        " keys, got more");
+    return true;
+  };
+  return Json::parse(text, guard);
+}
+
+/// What nlohmann-json says, without the number of the exception.
+std::string reason(const Json::exception& e) {
+  const std::string what = e.what();
+  const size_t number = what.find("] ");
+  return plain(number == std::string::npos ? what : what.substr(number + 2),
+               300);
+}
+
 }  // namespace
 
-std::string nearest(const std::string& word,
+std::string nearest(const std::string& given,
                     const std::vector<std::string>& known) {
+  // A hint, so bounded: a file may have a key of many megabytes.
+  const std::string word = given.substr(0, 100);
   std::vector<std::pair<size_t, std::string>> by_distance;
   for (const std::string& k : known) {
     // The last part counts as well: "windw" is near to "model.window".
@@ -55,9 +113,9 @@ std::string shown(double x) {
 }
 
 std::string kind_of(const Json& value) {
-  std::string text = value.dump();
-  if (text.size() > 40) text = text.substr(0, 37) + "...";
-  return std::string(value.type_name()) + " " + text;
+  // In ASCII, for the same reason as plain(), and to be cut anywhere.
+  return std::string(value.type_name()) + " " +
+         cut(value.dump(-1, ' ', true, Json::error_handler_t::replace), 40);
 }
 
 namespace detail {
@@ -70,7 +128,7 @@ void wrong_value(const std::string& where, const char* expected,
 void unknown_key(const std::string& where, const std::string& key,
                  const std::vector<std::string>& known) {
   throw ConfigError("unknown key '" +
-                    (where.empty() ? key : where + "." + key) +
+                    plain(where.empty() ? key : where + "." + key) +
                     "'; the nearest known ones are " + nearest(key, known));
 }
 
@@ -106,21 +164,47 @@ void merge(const Json& change, Json& into, const std::string& where) {
   }
 }
 
+void check_sizes(const Json& model) {
+  constexpr int64_t kMostLayers = 10000, kMost = int64_t{1} << 31;
+  for (const auto& item : model.items()) {
+    if (!item.value().is_number_integer()) continue;
+    const std::string& key = item.key();
+    const bool layers = key == "layers" || key == "blocks" || key == "resnets";
+    const int64_t most = layers ? kMostLayers : kMost,
+                  value = item.value().get<int64_t>();
+    if (value > most || value < -kMost)
+      throw ConfigError("model." + key + " must be at most " +
+                        std::to_string(most) + ", got " +
+                        std::to_string(value));
+  }
+}
+
 Json assignment(const std::string& text,
                 const std::vector<std::string>& known) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     throw ConfigError("expected key=value, for example model.window=64, got '" +
-                      text + "'");
+                      plain(text) + "'");
   }
   const std::string path = text.substr(0, equals),
                     value = text.substr(equals + 1);
   if (std::find(known.begin(), known.end(), path) == known.end()) {
-    throw ConfigError("unknown key '" + path +
+    throw ConfigError("unknown key '" + plain(path) +
                       "'; the nearest known ones are " + nearest(path, known));
   }
-  Json j = Json::parse(value, nullptr, /*allow_exceptions=*/false);
-  if (j.is_discarded()) j = value;
+  Json j;
+  try {
+    j = parse(value);
+  } catch (const Json::exception&) {
+    j = value;
+    try {
+      j.dump();  // a configuration is written as JSON, which is UTF-8
+    } catch (const Json::exception&) {
+      throw ConfigError(path + " must be UTF-8, got '" + plain(value) + "'");
+    }
+  } catch (const ConfigError& e) {
+    throw ConfigError(path + ": " + e.what());
+  }
   for (size_t end = path.size(); end != std::string::npos;) {
     const size_t dot = path.rfind('.', end - 1);
     const size_t from = dot == std::string::npos ? 0 : dot + 1;
@@ -131,26 +215,33 @@ Json assignment(const std::string& text,
 }
 
 Json read_json_file(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (error || !fs::exists(status))
+    throw ConfigError(path + ": cannot be opened: " +
+                      (error ? error.message() : std::strerror(ENOENT)));
+  // A FIFO would be waited for, a device read for ever.
+  if (!fs::is_regular_file(status))
+    throw ConfigError(
+        path + ": must be a regular file, got " +
+        (fs::is_directory(status) ? "a directory" : "a special one"));
+  if (const uintmax_t bytes = fs::file_size(path, error); bytes > kBytes)
+    throw ConfigError(path + ": must have at most " + std::to_string(kBytes) +
+                      " bytes, got " +
+                      (error ? error.message() : std::to_string(bytes)));
   std::ifstream file(path, std::ios::binary);
   if (!file)
     throw ConfigError(path + ": cannot be opened: " + std::strerror(errno));
   std::ostringstream text;
   text << file.rdbuf();
   if (!file) throw ConfigError(path + ": cannot be read");
-  constexpr int kDepth = 32;
-  bool deep = false;
-  const auto guard = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kDepth) deep = true;
-    return !deep;
-  };
   try {
-    Json j = Json::parse(text.str(), guard);
-    if (deep)
-      throw ConfigError(path + ": nested deeper than " +
-                        std::to_string(kDepth));
-    return j;
-  } catch (const Json::parse_error& e) {
-    throw ConfigError(path + ": not JSON: " + e.what());
+    return parse(text.str());
+  } catch (const Json::exception& e) {
+    throw ConfigError(path + ": not JSON: " + reason(e));
+  } catch (const ConfigError& e) {
+    throw ConfigError(path + ": " + e.what());
   }
 }
 

@@ -58,6 +58,9 @@ inline void get(const Json& j, const std::string& where, bool& x) {
 }
 inline void get(const Json& j, const std::string& where, int64_t& x) {
   if (!j.is_number_integer()) wrong_value(where, "a whole number", j);
+  // What is above int64_t would come out negative.
+  if (j.is_number_unsigned() && j.get<uint64_t>() > uint64_t{INT64_MAX})
+    wrong_value(where, "a whole number below 2^63", j);
   x = j.get<int64_t>();
 }
 inline void get(const Json& j, const std::string& where, double& x) {
@@ -128,13 +131,19 @@ std::vector<std::string> paths(const Json& j, const std::string& where = "");
 /// ConfigError where one has an object and the other has not.
 void merge(const Json& change, Json& into, const std::string& where = "");
 
+/// Throws ConfigError for a whole number in the part "model" of a configuration
+/// that is above what any model can have: layers of which making never ends,
+/// sizes of which products overflow.
+void check_sizes(const Json& model);
+
 /// "model.window=64": a path of `known` and a JSON value (or a bare word, taken
 /// as text), as an object to give to from_json. Throws ConfigError, with the
 /// nearest known paths.
 Json assignment(const std::string& text, const std::vector<std::string>& known);
 
 /// A JSON file. Throws ConfigError with the file's name, and the line for a
-/// mistake in the JSON. Nesting is limited.
+/// mistake in the JSON. A key that comes twice in an object is a mistake too.
+/// Limits: 16 MB, 32 levels, 1000 keys an object.
 Json read_json_file(const std::string& path);
 
 }  // namespace aft::models

@@ -118,7 +118,9 @@ Json complete(const Json& given) {
   const Network* network = find(config.model);
   config.model = network ? network->complete(config.model, config.data)
                          : complete_classifier(config.model, config.data);
-  return models::to_json(config);
+  const Json out = models::to_json(config);
+  models::check_sizes(out["model"]);
+  return out;
 }
 
 std::unique_ptr<train::Task> make(Json& json, const Progress&) {

@@ -29,7 +29,9 @@ Json complete(const Json& given) {
   check(data.shift >= 0 && data.shift <= 255,
         "data.shift must be 0 to 255, got " + std::to_string(data.shift));
   config.model = complete_picture_model(config.model, data.height, data.width);
-  return models::to_json(config);
+  const Json out = models::to_json(config);
+  models::check_sizes(out["model"]);
+  return out;
 }
 
 /// With first weights.

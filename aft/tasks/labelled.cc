@@ -5,6 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "aft/tasks/cifar.h"
 #include "aft/tasks/label_table.h"
 
 namespace aft::tasks {

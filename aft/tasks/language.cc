@@ -25,7 +25,9 @@ Json complete(const Json& given) {
   LanguageConfig config;
   config.task = "language";
   models::from_json(given, config);
-  return models::to_json(config);
+  const Json out = models::to_json(config);
+  models::check_sizes(out["model"]);
+  return out;
 }
 
 std::unique_ptr<train::Task> make(Json& json, const Progress&) {

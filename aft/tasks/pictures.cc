@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "aft/io/image.h"
+#include "aft/tasks/cifar.h"
 #include "aft/tasks/picture_files.h"
 
 namespace aft::tasks {

@@ -56,8 +56,11 @@ std::shared_ptr<torch::nn::Module> sequence_model(const Json& config) {
 }
 
 void load_weights(const std::string& directory, torch::nn::Module& model) {
-  train::load_tensors(directory + "/model.safetensors",
-                      train::tensors_of(model));
+  const std::string path = directory + "/model.safetensors";
+  const train::NamedTensors tensors = train::tensors_of(model);
+  train::load_tensors(path, tensors);
+  // One NaN makes every answer NaN, or a wrong one that looks like an answer.
+  for (const auto& [name, x] : tensors) train::check_finite(path, name, x);
   model.eval();
 }
 

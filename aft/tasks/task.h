@@ -92,7 +92,7 @@ const Network* find_network(const Json& model,
 }
 
 /// Reads the weights of a model directory into `model`, which is in evaluation
-/// mode from then on. Throws io::Error.
+/// mode from then on. Throws io::Error, also for weights that are not finite.
 void load_weights(const std::string& directory, torch::nn::Module& model);
 /// A model of sequences with the weights of a directory. Throws io::Error,
 /// c10::Error.

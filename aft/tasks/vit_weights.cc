@@ -44,17 +44,6 @@ std::vector<Stored> tensors_for(const models::ClassifierConfig& c) {
 
 // ---- Reading ---------------------------------------------------------------
 
-void check_finite(const std::string& path, const std::string& name,
-                  const torch::Tensor& x) {
-  const torch::Tensor good = at::isfinite(x).flatten();
-  if (good.all().item<bool>()) return;
-  const int64_t at = at::argmin(good.to(at::kByte)).item<int64_t>();
-  throw io::Error(path + ": tensor '" + name +
-                  "' must have finite numbers (as float), got " +
-                  std::to_string(x.flatten()[at].item<double>()) +
-                  " at element " + std::to_string(at));
-}
-
 class VitFile {
  public:
   explicit VitFile(const std::string& path)
@@ -225,7 +214,7 @@ class VitFile {
     torch::Tensor x = at::empty(view.shape, type);
     if (view.bytes > 0) std::memcpy(x.data_ptr(), view.data, view.bytes);
     x = x.to(at::kFloat);
-    check_finite(path_, view.name, x);
+    train::check_finite(path_, view.name, x);
     return x;
   }
 
@@ -249,7 +238,7 @@ ClassifierWeights read_directory(const std::string& path) {
   const train::NamedTensors tensors = train::tensors_of(*model);
   train::load_tensors(path + "/model.safetensors", tensors);
   for (const auto& [name, x] : tensors) {
-    check_finite(path + "/model.safetensors", name, x);
+    train::check_finite(path + "/model.safetensors", name, x);
     out.tensors[name] = x;
   }
   return out;

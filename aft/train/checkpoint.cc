@@ -97,4 +97,17 @@ std::map<std::string, std::string> load_tensors(const std::string& path,
   return file.metadata();
 }
 
+void check_finite(const std::string& path, const std::string& name,
+                  const torch::Tensor& x) {
+  if (!x.is_floating_point()) return;
+  const torch::Tensor good = at::isfinite(x).flatten();
+  if (good.all().item<bool>()) return;
+  const int64_t at = at::argmin(good.to(at::kByte)).item<int64_t>();
+  throw io::Error(path + ": tensor '" + name +
+                  "' must have finite numbers (as " +
+                  c10::toString(x.scalar_type()) + "), got " +
+                  std::to_string(x.flatten()[at].item<double>()) +
+                  " at element " + std::to_string(at));
+}
+
 }  // namespace aft::train

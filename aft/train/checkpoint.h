@@ -29,4 +29,9 @@ std::map<std::string, std::string> load_tensors(const std::string& path,
                                                 const NamedTensors& tensors,
                                                 bool all = true);
 
+/// Throws io::Error, which names the file, the tensor and the first element,
+/// unless all numbers in x are finite. Whole numbers are.
+void check_finite(const std::string& path, const std::string& name,
+                  const torch::Tensor& x);
+
 }  // namespace aft::train

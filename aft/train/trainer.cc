@@ -217,7 +217,7 @@ void Trainer::forget_metrics() {
   while (std::getline(in, line)) {
     const auto j = nlohmann::json::parse(line, nullptr, false);
     if (!j.is_object() || !j.contains("step") || !j["step"].is_number() ||
-        j["step"].get<int64_t>() > step_)
+        j["step"].get<double>() > static_cast<double>(step_))
       continue;
     if (j.contains("seconds") && j["seconds"].is_number())
       seconds_ = j["seconds"].get<double>();

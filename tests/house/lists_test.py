@@ -17,6 +17,7 @@ RULES = (
     (r"((?:aft|cli)/.+\.cc)", r"{0}", TOP),
     (r"(python/aft/.+\.py)", r"{0}", TOP),
     (r"tests/(\w+)/(\w+_test)\.cc", r"aft_test({0} {1}", TESTS),
+    (r"tests/fuzz/((?!replay\.)\w+)\.cc", r"aft_fuzz({0}", TESTS),
     (r"tests/(\w+)/(\w+_test)\.py", r"aft_script_test({0} {1}", TESTS),
     (r"python/tests/(test_\w+)\.py", r"aft_python_test({0})", TESTS),
 )
@@ -62,7 +63,7 @@ class Lists(unittest.TestCase):
         files = {
             TOP: "aft/a/named.cc python/aft/nn.py\n# aft/a/comment.cc\n",
             TESTS: "aft_test(a one_test aft)\naft_script_test(a two_test x)\n"
-            "aft_python_test(test_three)\n",
+            "aft_python_test(test_three)\naft_fuzz(four aft_io)\n",
             "aft/a/named.cc": "",
             "aft/a/comment.cc": "",
             "aft/a/name.cc": "",
@@ -76,6 +77,9 @@ class Lists(unittest.TestCase):
             "tests/a/two_test.py": "",
             "tests/a/new_test.py": "",
             "tests/a/helper.h": "",
+            "tests/fuzz/four.cc": "",
+            "tests/fuzz/new.cc": "",
+            "tests/fuzz/replay.cc": "",
         }
         with tempfile.TemporaryDirectory() as root:
             for name, text in files.items():
@@ -93,6 +97,7 @@ class Lists(unittest.TestCase):
                 "python/tests/test_new.py",
                 "tests/a/new_test.py",
                 "tests/b/one_test.cc",
+                "tests/fuzz/new.cc",
             ],
             sorted(line.split(":")[0] for line in forgotten),
         )

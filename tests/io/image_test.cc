@@ -287,6 +287,8 @@ TEST(BadImage, Size) {
   ASSERT_NE(frame, std::string::npos);
   jpeg.replace(frame + 5, 4, "\xff\xdc\xff\xdc");  // 65500
   expect_bad(jpeg, "got 65500 x 65500");
+  jpeg.replace(frame + 5, 4, "\xff\xff\xff\xff");  // more than libjpeg takes
+  expect_bad(jpeg, "Maximum supported image dimension is 65500 pixels");
   jpeg.replace(frame + 5, 4, std::string(4, '\0'));
   expect_bad(jpeg, "Empty JPEG image");
 }

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <functional>
 
 namespace aft::models {
 namespace {
@@ -99,9 +100,84 @@ TEST(Config, Files) {
   std::ofstream(path) << "{\"a\": ";
   EXPECT_NE(failure([&] { read_json_file(path); }).find(path + ": not JSON"),
             std::string::npos);
-  std::ofstream(path) << std::string(100000, '[');
-  EXPECT_NE(failure([&] { read_json_file(path); }), "no error");
   std::remove(path.c_str());
+}
+
+/// The error of a file of this text.
+std::string of_file(const std::string& text) {
+  const std::string path = ::testing::TempDir() + "/config_hostile.json";
+  std::ofstream(path, std::ios::binary) << text;
+  std::string out = failure([&] { read_json_file(path); });
+  std::remove(path.c_str());
+  if (out == "no error") return out;
+  EXPECT_EQ(out.compare(0, path.size() + 2, path + ": "), 0) << out;
+  return out.substr(path.size() + 2);
+}
+
+TEST(Config, HostileFiles) {
+  std::string objects, keys = "{";
+  for (int i = 0; i < 100000; ++i) objects += "{\"a\":";
+  for (int i = 0; i < 100000; ++i) keys += '"' + std::to_string(i) + "\":1,";
+  EXPECT_EQ(of_file(std::string(100000, '[')), "nested deeper than 32");
+  EXPECT_EQ(of_file(std::string(100000, '[') + std::string(100000, ']')),
+            "nested deeper than 32");
+  EXPECT_EQ(of_file(objects), "nested deeper than 32");
+  EXPECT_EQ(of_file(keys + "\"end\":1}"),
+            "an object must have at most 1000 keys, got more");
+  EXPECT_EQ(of_file(R"({"a": 1, "b": {"a": 2}, "a": 3})"),
+            "the key 'a' must be unique, got it twice");
+  EXPECT_EQ(of_file(R"([{"a": 1}, {"a": 1}])"), "no error");
+  EXPECT_EQ(of_file("{\"a\": 1e999}"),
+            "not JSON: number overflow parsing '1e999'");
+  EXPECT_NE(of_file("{\"\xff\": 1}").find("\\xff"), std::string::npos);
+  EXPECT_EQ(of_file(std::string((16 << 20) + 1, ' ')),
+            "must have at most 16777216 bytes, got 16777217");
+  EXPECT_NE(failure([] {
+              read_json_file("/dev/zero");
+            }).find("/dev/zero: must be a regular file, got a special one"),
+            std::string::npos);
+  EXPECT_NE(failure([] { read_json_file("/"); }).find("got a directory"),
+            std::string::npos);
+}
+
+TEST(Config, HostileValues) {
+  Outer c;
+  const auto known = paths(to_json(c));
+  EXPECT_EQ(failure([&] {
+              from_json(
+                  Json::parse(R"({"inner": {"window": 9223372036854775808}})"),
+                  c);
+            }),
+            "inner.window must be a whole number below 2^63, got number "
+            "9223372036854775808");
+  EXPECT_EQ(failure([&] { from_json(Json::parse(R"({"\u001b[2J": 1})"), c); }),
+            "unknown key '\\x1b[2J'; the nearest known ones are name, on or "
+            "inner");
+  EXPECT_EQ(failure([&] { from_json(Json::parse(R"({"on": "\u001b"})"), c); }),
+            "on must be true or false, got string \"\\u001b\"");
+  check_sizes(Json::parse(R"({"layers": 10000, "width": 2147483648,
+                              "mixer": "x", "features": -1})"));
+  EXPECT_EQ(failure([] {
+              check_sizes(Json{{"layers", 10001}});
+            }),
+            "model.layers must be at most 10000, got 10001");
+  EXPECT_EQ(failure([] {
+              check_sizes(Json{{"window", INT64_MAX}});
+            }),
+            "model.window must be at most 2147483648, got " +
+                std::to_string(INT64_MAX));
+  const std::string deep(100000, '[');
+  EXPECT_EQ(failure([&] {
+              assignment("on=" + deep + std::string(100000, ']'), known);
+            }),
+            "on: nested deeper than 32");
+  EXPECT_EQ(failure([&] { assignment("name=\xff", known); }),
+            "name must be UTF-8, got '\\xff'");
+  // A name of 10 MB is compared with those known in a moment.
+  EXPECT_NE(failure([&] {
+              from_json(Json{{std::string(10 << 20, 'x'), 1}}, c);
+            }).find("unknown key 'xxx"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -121,6 +121,21 @@ TEST(Trainer, WhatCameAfterTheCheckpointComesAgain) {
   EXPECT_EQ(metrics(whole), metrics(torn));
 }
 
+TEST(Trainer, LinesOfMetricsThatAreNone) {
+  const tasks::LanguageConfig c = small_config();
+  const std::string whole = new_directory(), odd = new_directory();
+  ASSERT_TRUE(run(c, whole));
+  ASSERT_FALSE(run(c, odd, 7));
+  // Deep enough to end the stack of whoever calls himself for each level.
+  const std::string open(100000, '['), close(100000, ']');
+  std::ofstream(odd + "/metrics.jsonl", std::ios::app)
+      << open << "\n"
+      << open << close << "\n{\"step\":" << open << close
+      << "}\n{\"step\":1e300}\n{\"step\":\"7\"}\n{\"step\":null}\nnull\n\n";
+  ASSERT_TRUE(run(c, odd));
+  EXPECT_EQ(metrics(whole), metrics(odd));
+}
+
 /// A task whose forward pass moves running statistics.
 class Normed : public Task {
  public:

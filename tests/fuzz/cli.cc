@@ -1,0 +1,58 @@
+// Any lines as the arguments of the program, a line each: done, help, or a
+// UsageError, which main.cc turns into exit code 2. No command is run.
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cli/app.h"
+#include "cli/commands.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace {
+
+/// Thrown where a command would begin its work.
+struct Parsed {};
+
+/// The innermost command of a call.
+const CLI::App& leaf(const CLI::App& app) {
+  return app.get_subcommands().empty() ? app : leaf(*app.get_subcommands()[0]);
+}
+
+/// In the place before the callbacks of the commands. They cannot be taken
+/// away: they own what the options write to.
+void stop_before_work(CLI::App& app) {
+  app.parse_complete_callback([&app] {
+    const bool groups_others = !leaf(app).get_subcommands(nullptr).empty();
+    if (!groups_others) throw Parsed();
+  });
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  constexpr size_t kMost = 40;
+  std::istringstream lines(std::string(data, data + size));
+  std::vector<std::string> words = {"aft"};
+  for (std::string line; words.size() < kMost && std::getline(lines, line);)
+    words.push_back(line.substr(0, line.find('\0')));
+  std::vector<const char*> argv;
+  for (const std::string& word : words) argv.push_back(word.c_str());
+
+  const auto app = aft::cli::make_app();
+  stop_before_work(*app);
+  std::ostringstream out;
+  std::streambuf* const before = std::cout.rdbuf(out.rdbuf());
+  try {
+    const int code =
+        aft::cli::run(*app, static_cast<int>(argv.size()), argv.data());
+    aft::fuzz::expect(code == 0, "the exit code must be 0, got another");
+  } catch (const Parsed&) {
+    aft::fuzz::expect(out.str().empty(), "words on stdout before the work");
+  } catch (const aft::cli::UsageError& e) {
+    aft::fuzz::expect(e.what()[0] != 0, "no word of what is wrong");
+    aft::fuzz::expect(out.str().empty(), "words on stdout for a wrong call");
+  }
+  std::cout.rdbuf(before);
+  return 0;
+}

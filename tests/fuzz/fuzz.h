@@ -1,0 +1,69 @@
+// What the targets share: a fault that libFuzzer and a replay both notice, and
+// bytes as a file for readers that ask for a path.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+/// libFuzzer's entry, which each target defines.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace aft::fuzz {
+
+/// Ends the program unless `good`. Not assert: a release build replays too.
+inline void expect(bool good, const std::string& what) {
+  if (good) return;
+  std::fprintf(stderr, "fuzz: %s\n", what.c_str());
+  std::abort();
+}
+
+/// An error's text opens with the file's name and holds no control characters,
+/// which would reach a terminal.
+inline void expect_message(const std::string& text, const std::string& begin) {
+  expect(
+      text.compare(0, begin.size(), begin) == 0 && text.size() > begin.size(),
+      "the message must begin with " + begin + ", got " + text);
+  for (const char c : text)
+    expect(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f,
+           "the message has a control character: " + text);
+}
+
+/// A file in memory only, with a path while it lives: no disk, nothing left
+/// behind after a crash.
+class MemoryFile {
+ public:
+  MemoryFile() : fd_(::memfd_create("fuzz", MFD_CLOEXEC)) {
+    expect(fd_ >= 0, "no file in memory");
+    path_ = "/proc/self/fd/" + std::to_string(fd_);
+  }
+  ~MemoryFile() { ::close(fd_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+
+  /// Becomes these bytes.
+  void put(const uint8_t* data, size_t size) {
+    resize(0);
+    write(0, data, size);
+  }
+  void resize(size_t size) {
+    expect(::ftruncate(fd_, static_cast<off_t>(size)) == 0, "no size");
+  }
+  void write(size_t at, const uint8_t* data, size_t size) {
+    expect(size == 0 || ::pwrite(fd_, data, size, static_cast<off_t>(at)) ==
+                            static_cast<ssize_t>(size),
+           "no room for the file");
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  int fd_;
+  std::string path_;
+};
+
+}  // namespace aft::fuzz
