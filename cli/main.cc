@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <malloc.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <new>
 

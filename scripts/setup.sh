@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the project needs and this machine lacks. Where all are there it does nothing, and
-# needs neither root nor network. `setup.sh fuzz`: also what `make fuzz` needs.
+# needs neither root nor network. `setup.sh fuzz`, `setup.sh valgrind`: also what `make fuzz`, `make valgrind` need.
 set -euo pipefail
 
 packages=(
@@ -13,12 +13,14 @@ packages=(
   libgtest-dev                                # tests
   chromium chromium-driver python3-selenium   # tests of pages, in a browser
   curl unzip                                  # aft data --download
+  iproute2                                    # tests of two machines, as network namespaces
   clang-format clang-tidy                     # make format, make lint
 )
 case ${1:-} in
   '') ;;
   fuzz) packages+=(clang libclang-rt-14-dev) ;;
-  *) echo "usage: $0 [fuzz]" >&2; exit 2 ;;
+  valgrind) packages+=(valgrind) ;;
+  *) echo "usage: $0 [fuzz|valgrind]" >&2; exit 2 ;;
 esac
 
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }

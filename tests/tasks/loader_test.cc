@@ -8,6 +8,7 @@
 #include <chrono>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 namespace aft::tasks {
 namespace {
@@ -72,6 +73,25 @@ TEST(Loader, MakesTheNextBatchMeanwhile) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(made, 12);  // this batch and two ahead, and no more
   expect(loader.get(4, 4), 4, 4);
+}
+
+TEST(Loader, MakesWhatComesNextWhereOthersTakeThePartsBetween) {
+  std::atomic<int64_t> right{0}, wrong{0};
+  Loader loader(
+      2,
+      [&](int64_t i, float* to) {
+        ++(i % 16 < 4 ? right : wrong);
+        return example(i, to);
+      },
+      2);
+  loader.get(0, 4);
+  wrong = 0;  // what was begun before it could know
+  expect(loader.get(16, 4), 16, 4);
+  for (int i = 0; i < 1000 && right < 4 + 3 * 4; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_GE(right, 4 + 3 * 4);  // 0, 16, 32 and 48
+  EXPECT_LE(wrong, 2);          // in the hands of a thread
+  expect(loader.get(32, 4), 32, 4);
 }
 
 TEST(Loader, ErrorsReachWhoAsks) {
