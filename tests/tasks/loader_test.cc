@@ -84,13 +84,17 @@ TEST(Loader, MakesWhatComesNextWhereOthersTakeThePartsBetween) {
         return example(i, to);
       },
       2);
+  const auto await = [&](int64_t all) {
+    for (int i = 0; i < 1000 && right + wrong < all; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  };
   loader.get(0, 4);
-  wrong = 0;  // what was begun before it could know
+  await(12);  // it cannot know yet: 0 to 11
+  wrong = 0;
   expect(loader.get(16, 4), 16, 4);
-  for (int i = 0; i < 1000 && right < 4 + 3 * 4; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_GE(right, 4 + 3 * 4);  // 0, 16, 32 and 48
-  EXPECT_LE(wrong, 2);          // in the hands of a thread
+  await(4 + 3 * 4);  // 0, 16, 32 and 48
+  EXPECT_EQ(right, 4 + 3 * 4);
+  EXPECT_EQ(wrong, 0);
   expect(loader.get(32, 4), 32, 4);
 }
 
