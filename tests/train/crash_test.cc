@@ -36,7 +36,8 @@ class Tiny : public Task {
     const torch::Tensor x = torch::arange(first, first + 3 * count).sin();
     return (net_->forward(x.view({count, 3})) - 1).pow(4).mean();
   }
-  Validation validate() override {
+  using Task::validate;
+  Validation validate(int, int) override {
     torch::NoGradGuard no_grad;
     const double loss = this->loss(100, 9, 0).item<double>();
     return {loss, loss, {}};
