@@ -276,15 +276,17 @@ TEST_F(Crash, ARunThatGoesOn) {
 /// What a call has returned from outlasts a failure of power, by itself: the
 /// runs above have calls that make up for each other.
 TEST_F(Crash, WhatIsWrittenLasts) {
+  const std::string root = work_ + "/lasts";
+  fs::create_directory(root);
   const auto lasts = [&](const std::string& path, const auto& write) {
     disk = {};
-    disk.root = work_;
+    disk.root = root;
     write();
     faults::lose_power(true);
     disk = {};
     EXPECT_TRUE(fs::exists(path)) << path;
   };
-  const std::string a = work_ + "/a", b = a + "/b", c = a + "/c";
+  const std::string a = root + "/a", b = a + "/b", c = a + "/c";
   lasts(a, [&] { EXPECT_TRUE(io::make_directory(a)); });
   EXPECT_FALSE(io::make_directory(a));
   lasts(b, [&] { io::append_file(b, "one\n"); });
@@ -294,7 +296,7 @@ TEST_F(Crash, WhatIsWrittenLasts) {
   lasts(c, [&] { io::write_file(c, "new"); });
   EXPECT_EQ(contents(c), "new");
   // And the disk does lose what was not synced.
-  disk.root = work_;
+  disk.root = root;
   const int fd = open((a + "/d").c_str(), O_WRONLY | O_CREAT, 0666);
   EXPECT_EQ(write(fd, "x", 1), 1);
   close(fd);
