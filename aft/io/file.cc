@@ -134,19 +134,24 @@ class Unfinished {
   bool renamed_ = false;
 };
 
-/// Whether nobody writes the file any more.
-bool is_left_over(int directory, const char* name) {
+/// Removes the file unless somebody writes it still. The lock is held until it
+/// is gone: a writer that has just made it then sees one or the other.
+void remove_left_over(int directory, const char* name) {
   const Fd fd(retried([&] {
     return ::openat(directory, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   }));
-  if (fd.get() < 0) return false;
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return true;
-  if (errno == EWOULDBLOCK) return false;
-  // No locks here: by the number of the process, which may be another's by now.
-  const long process =
-      std::strtol(name + std::strlen(kUnfinished), nullptr, 10);
-  return process > 0 && ::kill(static_cast<pid_t>(process), 0) != 0 &&
-         errno == ESRCH;
+  if (fd.get() < 0) return;
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return;
+    // No locks here: by the number of the process, which may be another's by
+    // now.
+    const long process =
+        std::strtol(name + std::strlen(kUnfinished), nullptr, 10);
+    if (process <= 0 || ::kill(static_cast<pid_t>(process), 0) == 0 ||
+        errno != ESRCH)
+      return;
+  }
+  ::unlinkat(directory, name, 0);
 }
 
 }  // namespace
@@ -210,10 +215,8 @@ void remove_unfinished(const std::string& directory) noexcept {
   DIR* dir = ::opendir(directory.c_str());
   if (!dir) return;
   while (const dirent* entry = ::readdir(dir)) {
-    if (std::strncmp(entry->d_name, kUnfinished, std::strlen(kUnfinished)) ==
-            0 &&
-        is_left_over(::dirfd(dir), entry->d_name))
-      ::unlinkat(::dirfd(dir), entry->d_name, 0);
+    if (std::strncmp(entry->d_name, kUnfinished, std::strlen(kUnfinished)) == 0)
+      remove_left_over(::dirfd(dir), entry->d_name);
   }
   ::closedir(dir);
 }
