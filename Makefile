@@ -5,7 +5,7 @@ MAKEFLAGS += --no-print-directory
 # Of each fuzz target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup build test quickstart bench format format-check lint asan kernels fuzz clean
+.PHONY: help setup build test quickstart bench format format-check lint kernels asan asan-kernels tsan valgrind fuzz clean
 
 help:
 	@echo 'make setup         install the packages that are missing (root or sudo; nothing to do where all are there)'
@@ -14,7 +14,10 @@ help:
 	@echo 'make quickstart    build everything, train a small model on built-in text for a minute, and let it write'
 	@echo 'make bench         build everything and run `aft bench ops`'
 	@echo 'make kernels       build and test the torch-free rooms only, in build/kernels (seconds)'
-	@echo 'make asan          the same with sanitizers and assertions, in build/asan'
+	@echo 'make asan          build and test everything with address and undefined-behaviour sanitizers and assertions'
+	@echo 'make asan-kernels  the same for the torch-free rooms only, in build/asan-kernels (minutes)'
+	@echo 'make tsan          the torch-free rooms and the data workers with the thread sanitizer, in build/tsan'
+	@echo 'make valgrind      the tests of the kernels under valgrind'
 	@echo 'make fuzz          hostile input for FUZZ_SECONDS (60) a reader, by clang and libFuzzer, in build/fuzz'
 	@echo 'make format        rewrite the sources with clang-format; make format-check only looks'
 	@echo 'make lint          format-check, clang-tidy on the torch-free rooms, cppcheck where it is installed'
@@ -36,10 +39,16 @@ quickstart: build
 bench: build
 	build/release/aft bench ops
 
-kernels asan: setup
+kernels asan asan-kernels tsan: setup
 	cmake --preset $@
 	cmake --build --preset $@ -j $(JOBS)
 	ctest --preset $@ -j $(JOBS)
+
+valgrind: setup
+	@scripts/setup.sh valgrind
+	cmake --preset kernels
+	cmake --build --preset kernels -j $(JOBS)
+	scripts/valgrind.sh build/kernels
 
 fuzz: build
 	@scripts/setup.sh fuzz
@@ -58,4 +67,4 @@ lint: format-check
 	scripts/lint.sh build/kernels
 
 clean:
-	rm -rf build/release build/kernels build/asan build/fuzz
+	rm -rf build/release build/kernels build/asan build/asan-kernels build/tsan build/fuzz

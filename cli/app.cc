@@ -54,6 +54,7 @@ std::unique_ptr<CLI::App> make_app() {
       "  aft train classify-aft-conv-4x96 --data flowers/ --out flowers-model\n"
       "  aft classify flowers-model picture.jpg\n"
       "  aft plot flowers-model      what it has learned, as pictures\n"
+      "  aft launch -n 2 -- train text-aft-local-4x128   two processes\n"
       "  aft demo                    the four operators in a few seconds\n"
       "  aft bench ops               speed against naive code and attention\n"
       "  aft bench ops --help        all options of one command\n"
@@ -71,6 +72,7 @@ std::unique_ptr<CLI::App> make_app() {
   add_compare(app);
   add_plot(app);
   add_curves(app);
+  add_launch(app);
   add_info(app);
   add_demo(app);
   CLI::App* bench = app.add_subcommand("bench", "Measure speed and memory");
@@ -80,13 +82,19 @@ std::unique_ptr<CLI::App> make_app() {
       "  aft bench ops --filter local\n"
       "  aft bench train\n"
       "  aft bench generate\n"
-      "  aft bench classify");
+      "  aft bench classify\n"
+      "  aft bench distributed\n"
+      "  aft bench steady");
   add_bench_ops(*bench);
   add_bench_train(*bench);
   add_bench_generate(*bench);
   add_bench_classify(*bench);
   add_bench_mixers(*bench);
+  add_bench_distributed(*bench);
+  add_bench_steady(*bench);
   add_peak(app);
+  add_exchange(app);
+  add_steady_of(app);
   return made;
 }
 

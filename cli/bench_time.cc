@@ -14,13 +14,13 @@ double seconds_of(const std::function<void()>& f) {
   return d.count();
 }
 
+}  // namespace
+
 double median(std::vector<double> x) {
   std::sort(x.begin(), x.end());
   const size_t n = x.size();
   return n % 2 == 1 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
-
-}  // namespace
 
 std::vector<double> interleave(const std::vector<std::function<void()>>& f,
                                const Repeat& repeat) {

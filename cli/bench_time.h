@@ -13,6 +13,8 @@ struct Repeat {
   double seconds = 3;
 };
 
+double median(std::vector<double> x);
+
 /// Median milliseconds of each function. They take turns, so that what the
 /// machine does beside them hits all alike; one round before warms up.
 std::vector<double> interleave(const std::vector<std::function<void()>>& f,

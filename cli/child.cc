@@ -51,12 +51,26 @@ std::string last_line(const std::string& text) {
 
 volatile sig_atomic_t interrupted = 0;
 
-Child run_aft(std::vector<std::string> arguments, bool keep_stderr) {
+pid_t start_aft(std::vector<std::string> arguments, const Variables& variables,
+                int out, int error) {
   arguments.insert(arguments.begin(), "aft");
-  std::vector<char*> raw;
-  for (std::string& a : arguments) raw.push_back(a.data());
-  raw.push_back(nullptr);
-  Pipe out, error;
+  std::vector<std::string> environment;
+  for (char** v = environ; *v; ++v) {
+    const std::string name = std::string(*v).substr(0, strcspn(*v, "="));
+    bool ours = false;
+    for (const auto& item : variables) ours = ours || item.first == name;
+    if (!ours) environment.emplace_back(*v);
+  }
+  for (const auto& [name, value] : variables)
+    environment.push_back(name + "=" + value);
+  const auto pointers = [](std::vector<std::string>& words) {
+    std::vector<char*> raw;
+    for (std::string& word : words) raw.push_back(word.data());
+    raw.push_back(nullptr);
+    return raw;
+  };
+  const std::vector<char*> argv = pointers(arguments),
+                           envp = pointers(environment);
   // Between fork and exec only calls that are safe beside other threads.
   const pid_t child = fork();
   if (child < 0)
@@ -67,11 +81,22 @@ Child run_aft(std::vector<std::string> arguments, bool keep_stderr) {
     // the parent.
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    dup2(out.ends[1], STDOUT_FILENO);
-    if (keep_stderr) dup2(error.ends[1], STDERR_FILENO);
-    execv("/proc/self/exe", raw.data());
+    if (out >= 0) dup2(out, STDOUT_FILENO);
+    if (error >= 0) dup2(error, STDERR_FILENO);
+    execve("/proc/self/exe", argv.data(), envp.data());
     _exit(127);
   }
+  return child;
+}
+
+int exit_code(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+Child run_aft(std::vector<std::string> arguments, bool keep_stderr) {
+  Pipe out, error;
+  const pid_t child = start_aft(std::move(arguments), {}, out.ends[1],
+                                keep_stderr ? error.ends[1] : -1);
   out.close_write(), error.close_write();
   Child result;
   std::string log;
@@ -90,8 +115,7 @@ Child run_aft(std::vector<std::string> arguments, bool keep_stderr) {
   rusage usage{};
   while (wait4(child, &status, 0, &usage) < 0 && errno == EINTR) {
   }
-  result.code =
-      WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  result.code = exit_code(status);
   result.error = last_line(log);
   result.peak = 1024.0 * static_cast<double>(usage.ru_maxrss);
   return result;

@@ -23,6 +23,7 @@ void add_train(CLI::App& app);
 void add_data(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_curves(CLI::App& app);
+void add_launch(CLI::App& app);
 void add_plot(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
@@ -38,8 +39,14 @@ void add_bench_train(CLI::App& bench);
 void add_bench_generate(CLI::App& bench);
 void add_bench_classify(CLI::App& bench);
 void add_bench_mixers(CLI::App& bench);
+void add_bench_distributed(CLI::App& bench);
+void add_bench_steady(CLI::App& bench);
 void add_demo(CLI::App& app);
 /// Hidden: one measurement of memory in a process of its own (bench_peak.h).
 void add_peak(CLI::App& app);
+/// Hidden: one process of bench distributed.
+void add_exchange(CLI::App& app);
+/// Hidden: a process of bench steady.
+void add_steady_of(CLI::App& app);
 
 }  // namespace aft::cli

@@ -29,7 +29,7 @@ struct Answer {
   double nats = 0;
   models::Json json;
   std::string line;
-  std::string figure;  ///< "": the loss in bits
+  std::string figure;                    ///< "": the loss in bits
   c10::optional<nn::Sparsity> sparsity;  ///< of the kernels of aft-conv
 };
 

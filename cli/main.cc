@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <malloc.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <new>
 
@@ -24,7 +25,10 @@ void keep_memory() {
 }
 
 int report(const std::string& message, int code) {
-  std::cerr << "aft: " << message << '\n';
+  // Of several processes, which one it is.
+  const char* rank = std::getenv("RANK");
+  std::cerr << "aft: " + (rank ? "[" + std::string(rank) + "] " : "") +
+                   message + "\n";
   return code;
 }
 

@@ -1,6 +1,5 @@
 // `aft train`: a preset or a configuration to a model directory.
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +11,7 @@
 
 #include "aft/io/file.h"
 #include "aft/tasks/vit_weights.h"
+#include "aft/train/group.h"
 #include "cli/commands.h"
 #include "cli/curve.h"
 #include "cli/model.h"
@@ -33,19 +33,18 @@ struct Options {
   std::vector<std::string> sets;
   int64_t steps = 0;
   int threads = 0;
+  double timeout = 120;
 };
 
 /// A new directory for a run; one that holds a run, or what is left of one, is
-/// refused.
+/// refused. A run that was killed before it had its config.json, which comes
+/// after its first checkpoint, is none: its call may simply be repeated.
 void make_output(const std::string& path) {
-  if (mkdir(path.c_str(), 0777) == 0) return;
-  if (errno != EEXIST)
-    throw std::runtime_error(path +
-                             ": cannot be made: " + std::strerror(errno));
+  if (io::make_directory(path)) return;
   if (!is_directory(path))
     throw std::runtime_error(path + ": is there, and not a directory");
   for (const char* name :
-       {"config.json", "model.safetensors", "state", "metrics.jsonl"}) {
+       {"config.json", "model.safetensors", "metrics.jsonl"}) {
     if (exists(path + "/" + name))
       throw std::runtime_error(path + ": holds a run already (" + name +
                                "); go on with it by `aft train --resume " +
@@ -54,6 +53,8 @@ void make_output(const std::string& path) {
   if (access(path.c_str(), W_OK) != 0)
     throw std::runtime_error(path +
                              ": cannot be written to: " + std::strerror(errno));
+  io::remove_unfinished(path);
+  io::remove_unfinished(path + "/state");
 }
 
 /// What may not change in a run that goes on: the model (dropout aside), and
@@ -142,7 +143,13 @@ class Line {
   bool open_ = false;
 };
 
-void run(const Options& o) {
+/// The directory of a run, and whether it goes on.
+struct Place {
+  std::string directory;
+  bool resume;
+};
+
+Place place_of(const Options& o, const train::World& world) {
   const bool resume = !o.resume.empty();
   if (resume == !o.what.empty())
     throw UsageError("train: expected a preset or --resume DIR, " +
@@ -155,62 +162,102 @@ void run(const Options& o) {
     throw UsageError(
         "train: a run that goes on has its weights; --init is "
         "for new ones");
+  if (resume) return {o.resume, true};
   const std::string name = o.what.substr(o.what.find_last_of('/') + 1);
-  const std::string directory = resume          ? o.resume
-                                : o.out.empty() ? "runs/" + name
-                                                : o.out;
-  const models::Json stored =
-      resume ? tasks::load_config(o.resume) : preset_config(o.what);
+  const std::string directory = o.out.empty() ? "runs/" + name : o.out;
+  // A launcher that begins again gives the same command.
+  return {directory, world.restarts > 0 && exists(directory + "/config.json")};
+}
+
+/// What is to be trained, with what the options change.
+models::Json wanted(const Options& o, const Place& place) {
+  const models::Json stored = place.resume ? tasks::load_config(place.directory)
+                                           : preset_config(o.what);
   models::Json config = apply_sets(stored, o.sets);
-  if (resume) check_same(stored, config);
+  if (place.resume) check_same(stored, config);
   if (!o.data.empty()) {
     config["data"]["path"] = o.data;
     config["data"]["fingerprint"] = "";  // may be others than before
   }
   if (o.steps > 0) config["train"]["steps"] = o.steps;
+  return config;
+}
 
-  const tasks::TaskKind& kind = tasks::task_kind(config);
-  std::unique_ptr<train::Task> task;
-  {
-    Meter meter("files read");
-    task = kind.make(config,
-                     [&](int64_t done, int64_t all) { meter.show(done, all); });
-  }
-  if (!o.init.empty()) initialise(task->model(), o.init);
-  const train::TrainConfig recipe = train_config(config);
-  train::Trainer trainer(*task, recipe, directory);
-  std::string json;
+std::unique_ptr<train::Task> make_task(models::Json& config, bool lead) {
+  Meter meter("files read");
+  return tasks::task_kind(config).make(config, [&](int64_t done, int64_t all) {
+    if (lead) meter.show(done, all);
+  });
+}
+
+std::string text_of(const models::Json& config) {
   try {
-    json = config.dump(2) + "\n";
+    return config.dump(2) + "\n";
   } catch (const models::Json::exception&) {
     throw models::ConfigError(
         config["data"]["path"].get<std::string>() +
         ": the path and the names of classes must be UTF-8, as config.json is");
   }
-  if (!resume) {
-    if (o.out.empty()) mkdir("runs", 0777);
-    make_output(directory);
-  } else if (trainer.has_checkpoint()) {
+}
+
+/// group: null for one process. Rank 0 alone reads and writes the directory,
+/// and speaks.
+void run(const Options& o, const Place& place, train::Group* group) {
+  const bool lead = !group || group->rank() == 0;
+  const std::string& directory = place.directory;
+  models::Json config;
+  std::unique_ptr<train::Task> task;
+  std::string json;
+  if (lead) {
+    config = wanted(o, place);
+    task = make_task(config, lead);
+    json = text_of(config);
+    if (!o.init.empty() && !place.resume) initialise(task->model(), o.init);
+  }
+  if (group) json = group->broadcast(json);
+  if (!lead) {
+    config = models::Json::parse(json);
+    task = make_task(config, lead);
+  }
+  const tasks::TaskKind& kind = tasks::task_kind(config);
+  const train::TrainConfig recipe = train_config(config);
+  train::Trainer trainer(*task, recipe, directory, group);
+  // Rank 0 knows, where others do not see its files.
+  const bool resume = group ? group->any(lead && place.resume) : place.resume;
+  if (resume) {
+    if (lead && !trainer.has_checkpoint())
+      throw std::runtime_error(
+          directory +
+          "/state/checkpoint.safetensors: is not there, and without it the run "
+          "cannot go on");
     trainer.resume();
     if (trainer.step() >= recipe.steps) {
-      std::cout << directory << ": has " << trainer.step()
-                << " steps already; `--steps N` with more goes on\n";
+      if (lead)
+        std::cout << directory << ": has " << trainer.step()
+                  << " steps already; `--steps N` with more goes on\n";
       return;
     }
-    std::cerr << directory << ": going on from step " << trainer.step() << '\n';
-  } else if (exists(directory + "/model.safetensors") ||
-             exists(directory + "/metrics.jsonl")) {
-    throw std::runtime_error(directory +
-                             "/state/checkpoint.safetensors: is not there, and "
-                             "without it the run cannot go on");
+    if (lead)
+      std::cerr << directory << ": going on from step " << trainer.step()
+                << '\n';
+  } else if (lead) {
+    if (o.out.empty()) io::make_directory("runs");
+    make_output(directory);
+    // Before config.json: who resumes finds these first weights, which may be
+    // --init's, and never others.
+    trainer.save();
   }
-  io::write_file(directory + "/config.json", json);
+  if (lead) io::write_file(directory + "/config.json", json);
 
-  int64_t parameters = 0;
-  for (const auto& p : task->model().parameters()) parameters += p.numel();
-  std::cerr << directory << ": " << described(config["model"]) << ", "
-            << count(static_cast<double>(parameters))
-            << " parameters; Ctrl-C saves\n";
+  if (lead) {
+    int64_t parameters = 0;
+    for (const auto& p : task->model().parameters()) parameters += p.numel();
+    std::cerr << directory << ": " << described(config["model"]) << ", "
+              << count(static_cast<double>(parameters)) << " parameters"
+              << (group ? ", " + std::to_string(group->size()) + " processes"
+                        : "")
+              << "; Ctrl-C saves\n";
+  }
   struct sigaction action {};
   action.sa_handler = on_signal;
   sigaction(SIGINT, &action, nullptr);
@@ -219,12 +266,14 @@ void run(const Options& o) {
   Line line(kind.unit);
   train::Hooks hooks;
   hooks.stop = [] { return stop_asked != 0; };
-  hooks.progress = [&](const train::Report& r, bool reported) {
-    line.show(r, reported);
-    if (r.validated) write_curve(directory);
-  };
+  if (lead)
+    hooks.progress = [&](const train::Report& r, bool reported) {
+      line.show(r, reported);
+      if (r.validated) write_curve(directory);
+    };
   const bool done = trainer.run(hooks);
   line.close();
+  if (!lead) return;
   if (done) {
     std::string next = kind.next;
     for (size_t at = 0; (at = next.find("DIR", at)) != std::string::npos;
@@ -235,6 +284,29 @@ void run(const Options& o) {
   } else {
     std::cout << directory << ": saved at step " << trainer.step()
               << "; go on with `aft train --resume " << directory << "`\n";
+  }
+}
+
+/// As one of several processes, where a launcher says so.
+void run(const Options& o) {
+  const train::World world = train::world_of_process();
+  const Place place = place_of(o, world);
+  if (world.size == 1) return run(o, place, nullptr);
+  train::Group group(world, o.timeout);
+  try {
+    run(o, place, &group);
+    group.leave();
+  } catch (const train::PeerError& e) {
+    throw train::PeerError(std::string(e.what()) +
+                           "; the last checkpoint is kept: go on with `aft "
+                           "train --resume " +
+                           place.directory + "`");
+  } catch (const c10::Error& e) {
+    group.fail(e.what_without_backtrace());
+    throw;
+  } catch (const std::exception& e) {
+    group.fail(e.what());
+    throw;
   }
 }
 
@@ -271,6 +343,12 @@ void add_train(CLI::App& app) {
   command->add_option("--steps", o->steps, "Short for --set train.steps=N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
       ->type_name("N");
+  command
+      ->add_option("--timeout", o->timeout,
+                   "Several processes (`aft launch`): a process that is silent "
+                   "for S seconds ends all; default: 120")
+      ->check(real(1, 1e6))
+      ->type_name("S");
   add_sets(*command, o->sets);
   add_threads(*command, o->threads);
   command->footer(

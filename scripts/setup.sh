@@ -1,23 +1,26 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the project needs and this machine lacks. Where all are there it does nothing, and
-# needs neither root nor network. `setup.sh fuzz`: also what `make fuzz` needs.
+# needs neither root nor network. `setup.sh fuzz`, `setup.sh valgrind`: also what `make fuzz`, `make valgrind` need.
 set -euo pipefail
 
 packages=(
   g++ cmake make                              # build
   libtorch-dev python3-torch python3-numpy    # tensors; the Python package
   libhwy-dev                                  # SIMD
+  libgloo-dev                                 # several processes
   libcli11-dev nlohmann-json3-dev             # command line, JSON
   libpng-dev libjpeg-dev                      # pictures
   libgtest-dev                                # tests
   chromium chromium-driver python3-selenium   # tests of pages, in a browser
   curl unzip                                  # aft data --download
+  iproute2                                    # tests of two machines, as network namespaces
   clang-format clang-tidy                     # make format, make lint
 )
 case ${1:-} in
   '') ;;
   fuzz) packages+=(clang libclang-rt-14-dev) ;;
-  *) echo "usage: $0 [fuzz]" >&2; exit 2 ;;
+  valgrind) packages+=(valgrind) ;;
+  *) echo "usage: $0 [fuzz|valgrind]" >&2; exit 2 ;;
 esac
 
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }

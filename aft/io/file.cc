@@ -1,44 +1,221 @@
 #include "aft/io/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
-#include <cstdio>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <system_error>
 
+#include "aft/io/file-inl.h"
 #include "aft/io/safetensors.h"
 
 namespace aft::io {
 
+using namespace internal;
+
+namespace {
+
+// How files that are being written are called; then the process, then a number.
+constexpr const char* kUnfinished = ".unfinished-";
+
+[[noreturn]] void fail(const std::string& name, const std::string& what,
+                       int error) {
+  throw Error(name + ": " + what + ": " +
+              std::generic_category().message(error));
+}
+
+/// A system call, again where a signal came between.
+template <class F>
+auto retried(const F& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+void write_all(int fd, const Piece& piece, const std::string& name) {
+  constexpr size_t kChunk = size_t{1} << 30;  // Linux writes below 2 GB a call
+  const char* at = static_cast<const char*>(piece.data);
+  for (size_t left = piece.bytes; left > 0;) {
+    const ssize_t n =
+        retried([&] { return ::write(fd, at, std::min(left, kChunk)); });
+    if (n <= 0) fail(name, "cannot be written", n < 0 ? errno : EIO);
+    at += n;
+    left -= static_cast<size_t>(n);
+  }
+}
+
+/// Writes may fail as late as here.
+void sync_and_close(Fd& fd, const std::string& name) {
+  if (retried([&] { return ::fsync(fd.get()); }) != 0)
+    fail(name, "cannot be written", errno);
+  // EINTR: it is closed all the same.
+  if (::close(fd.release()) != 0 && errno != EINTR)
+    fail(name, "cannot be written", errno);
+}
+
+/// So that names in a directory outlast a failure of power.
+void sync_directory(int fd, const std::string& name, const char* what) {
+  // EINVAL: a file system that has no such sync.
+  if (retried([&] { return ::fsync(fd); }) != 0 && errno != EINVAL)
+    fail(name, std::string(what) + ", but its directory cannot be synced",
+         errno);
+}
+
+/// Of a path: what comes before its last name, "." where nothing does.
+std::string directory_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
+int open_directory(const std::string& path) {
+  return open_file(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+void sync_entry(const std::string& path, const char* what) {
+  const Fd fd(open_directory(directory_of(path)));
+  // A directory that may be written to need not be one that can be read.
+  if (fd.get() < 0 && errno == EACCES) return;
+  if (fd.get() < 0)
+    fail(path, std::string(what) + ", but its directory cannot be opened",
+         errno);
+  sync_directory(fd.get(), path, what);
+}
+
+/// A new file beside the target, under a lock that says that its writer lives;
+/// removed at the end unless it was renamed.
+class Unfinished {
+ public:
+  Unfinished(int directory, const std::string& target) : directory_(directory) {
+    static std::atomic<uint64_t> counter{0};
+    const std::string stem = kUnfinished + std::to_string(::getpid()) + "-";
+    for (;;) {  // not mkstemp: open lets the umask decide the mode
+      name_ = stem + std::to_string(counter++);
+      fd_ = ::openat(directory, name_.c_str(),
+                     O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      if (fd_ < 0 && (errno == EEXIST || errno == EINTR)) continue;
+      if (fd_ < 0)
+        fail(target, "cannot be written: no file can be made beside it", errno);
+      // Whoever removes what is left over may have come between. A file system
+      // without locks has to do without.
+      struct stat there;
+      const bool taken =
+          retried([&] { return ::flock(fd_, LOCK_EX | LOCK_NB); }) != 0 &&
+          errno == EWOULDBLOCK;
+      if (!taken && (::fstat(fd_, &there) != 0 || there.st_nlink > 0)) return;
+      ::close(fd_);
+    }
+  }
+  ~Unfinished() {
+    if (!renamed_) ::unlinkat(directory_, name_.c_str(), 0);
+  }
+  Unfinished(const Unfinished&) = delete;
+  Unfinished& operator=(const Unfinished&) = delete;
+
+  /// To be closed by the caller.
+  int fd() const { return fd_; }
+  bool rename(const std::string& base) {
+    renamed_ =
+        ::renameat(directory_, name_.c_str(), directory_, base.c_str()) == 0;
+    return renamed_;
+  }
+
+ private:
+  const int directory_;
+  std::string name_;
+  int fd_ = -1;
+  bool renamed_ = false;
+};
+
+/// Whether nobody writes the file any more.
+bool is_left_over(int directory, const char* name) {
+  const Fd fd(retried([&] {
+    return ::openat(directory, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  }));
+  if (fd.get() < 0) return false;
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return true;
+  if (errno == EWOULDBLOCK) return false;
+  // No locks here: by the number of the process, which may be another's by now.
+  const long process =
+      std::strtol(name + std::strlen(kUnfinished), nullptr, 10);
+  return process > 0 && ::kill(static_cast<pid_t>(process), 0) != 0 &&
+         errno == ESRCH;
+}
+
+}  // namespace
+
+int internal::open_file(const char* path, int flags) {
+  return retried([&] { return ::open(path, flags); });
+}
+
+void internal::replace_file(const std::string& path,
+                            const std::vector<Piece>& pieces,
+                            const std::string& name) {
+  struct stat old;
+  const bool replace = ::stat(path.c_str(), &old) == 0;
+  if (!replace && errno != ENOENT) fail(name, "cannot be written", errno);
+  if (replace && !S_ISREG(old.st_mode))
+    throw Error(name + ": cannot be written: it is not a regular file");
+  const std::string directory = directory_of(path),
+                    base = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+  const Fd dir(open_directory(directory));
+  if (dir.get() < 0)
+    fail(name, "cannot be written: its directory '" + directory + "'", errno);
+  Unfinished file(dir.get(), name);
+  Fd fd(file.fd());
+  const Fd lock(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));  // until it is renamed
+  if (replace && ::fchmod(fd.get(), old.st_mode & 0777) != 0)
+    fail(name, "its mode cannot be set", errno);
+  for (const Piece& piece : pieces) write_all(fd.get(), piece, name);
+  sync_and_close(fd, name);
+  if (!file.rename(base)) fail(name, "cannot be written", errno);
+  sync_directory(dir.get(), name, "is written");
+}
+
 void write_file(const std::string& path, const std::string& text) {
-  struct stat there;
-  if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
-    throw Error(path + ": cannot be written: it is not a regular file");
-  const std::string part = path + ".part";
-  const int fd =
-      ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  bool good = fd >= 0;
-  for (size_t done = 0; good && done < text.size();) {
-    const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
-    if (n > 0) done += static_cast<size_t>(n);
-    good = n > 0 || errno == EINTR;
+  replace_file(path, {{text.data(), text.size()}}, path);
+}
+
+void append_file(const std::string& path, const std::string& text) {
+  Fd fd(retried([&] {
+    return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC,
+                  0666);
+  }));
+  struct stat old;
+  if (fd.get() < 0 || ::fstat(fd.get(), &old) != 0)
+    fail(path, "cannot be written", errno);
+  write_all(fd.get(), {text.data(), text.size()}, path);
+  sync_and_close(fd, path);
+  if (old.st_size > 0) return;
+  sync_entry(path, "is written");
+}
+
+bool make_directory(const std::string& path) {
+  const bool made = ::mkdir(path.c_str(), 0777) == 0;
+  if (!made && errno != EEXIST) fail(path, "cannot be made", errno);
+  // Also where it was there: whoever made it may have been killed before this.
+  const std::string name = path.substr(0, path.find_last_not_of('/') + 1);
+  sync_entry(name, "is made");
+  return made;
+}
+
+void remove_unfinished(const std::string& directory) noexcept {
+  DIR* dir = ::opendir(directory.c_str());
+  if (!dir) return;
+  while (const dirent* entry = ::readdir(dir)) {
+    if (std::strncmp(entry->d_name, kUnfinished, std::strlen(kUnfinished)) ==
+            0 &&
+        is_left_over(::dirfd(dir), entry->d_name))
+      ::unlinkat(::dirfd(dir), entry->d_name, 0);
   }
-  good = good && ::fsync(fd) == 0;
-  int why = errno;
-  if (fd >= 0) {
-    const bool closed = ::close(fd) == 0;
-    if (good && !closed) why = errno;
-    good = good && closed;
-  }
-  if (good && ::rename(part.c_str(), path.c_str()) != 0) {
-    why = errno;
-    good = false;
-  }
-  if (good) return;
-  if (fd >= 0) ::unlink(part.c_str());
-  throw Error(path + ": cannot be written: " + std::strerror(why));
+  ::closedir(dir);
 }
 
 }  // namespace aft::io

@@ -1,13 +1,28 @@
-// Small files, replaced in one step.
+// Files that are whole whatever happens: a process that is killed, a disk that
+// is full, power that fails.
 #pragma once
 
 #include <string>
 
 namespace aft::io {
 
-/// Writes text to path: a file beside it, fsync, rename. On failure throws an
-/// io::Error with path and reason; the old file stays as it was. What is there
-/// and not a regular file (a directory, a device) is not replaced.
+/// Writes text to path: a file beside it, fsync, rename, fsync of the
+/// directory. On failure throws an io::Error with path and reason; the old file
+/// stays as it was (or, where only the last fsync fails, is replaced already;
+/// the message says so). Its mode is kept; a symbolic link is itself replaced.
+/// What is there and not a regular file (a directory, a device) is refused.
 void write_file(const std::string& path, const std::string& text);
+
+/// Writes text behind what the file at path has; once this returns it is on the
+/// disk. On failure, part of the text may be there. Throws io::Error.
+void append_file(const std::string& path, const std::string& text);
+
+/// Makes a directory that outlasts a failure of power. Returns false where
+/// something of that name is there already. Throws io::Error.
+bool make_directory(const std::string& path);
+
+/// Removes what processes that were killed left in a directory: the files
+/// beside those that they were writing. Does nothing where it cannot.
+void remove_unfinished(const std::string& directory) noexcept;
 
 }  // namespace aft::io

@@ -72,9 +72,14 @@ std::string list(const std::vector<T>& values) {
   return out + "]";
 }
 
+/// How errors begin.
+inline std::string name_of(const std::string& path) {
+  return "safetensors '" + path + "'";
+}
+
 [[noreturn]] inline void fail(const std::string& path,
                               const std::string& what) {
-  throw Error("safetensors '" + path + "': " + what);
+  throw Error(name_of(path) + ": " + what);
 }
 
 [[noreturn]] inline void fail_errno(const std::string& path,

@@ -1,23 +1,18 @@
 // The safetensors reader and writer. Reading: map the file, parse the header,
-// prove that the tensors tile the data exactly. Writing: build the header, fill
-// a temporary file, rename it into place.
+// prove that the tensors tile the data exactly. Writing: build the header.
 #include "aft/io/safetensors.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <tuple>
 #include <utility>
 
+#include "aft/io/file-inl.h"
 #include "aft/io/safetensors-inl.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -31,24 +26,6 @@ using namespace internal;
 namespace {
 
 static_assert(sizeof(size_t) == 8, "offsets in the file are 64 bits");
-
-// How files that are being written are called; then the process, then a number.
-constexpr const char* kUnfinished = ".safetensors-";
-
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 // Sorts entries by their place and proves that they tile data_bytes exactly.
 void check_layout(const std::string& path, std::vector<Entry>& entries,
@@ -121,29 +98,6 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-// A file beside the target; removed at the end unless it was renamed.
-struct TempFile {
-  int dir;
-  std::string name;
-  bool renamed = false;
-  ~TempFile() {
-    if (!renamed) ::unlinkat(dir, name.c_str(), 0);
-  }
-};
-
-void write_all(int fd, const std::string& path, const void* data,
-               size_t bytes) {
-  constexpr size_t kChunk = size_t{1} << 30;  // Linux writes below 2 GB a call
-  const char* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t n = ::write(fd, at, std::min(bytes, kChunk));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) fail_errno(path, "cannot write", n < 0 ? errno : EIO);
-    at += n;
-    bytes -= static_cast<size_t>(n);
-  }
-}
-
 std::string json_string(const std::string& path, const std::string& text) {
   try {
     return nlohmann::json(text).dump();
@@ -196,7 +150,7 @@ const char* dtype_name(DType dtype) { return info(dtype).name; }
 
 SafeTensors SafeTensors::open(const std::string& path) {
   // O_NONBLOCK: a FIFO must be refused below, not waited for here.
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const Fd fd(open_file(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) fail_errno(path, "cannot open", errno);
   struct stat st;
   if (::fstat(fd.get(), &st) != 0) fail_errno(path, "cannot stat", errno);
@@ -313,67 +267,9 @@ void save_safetensors(const std::string& path,
                    [](auto* a, auto* b) { return a->dtype > b->dtype; });
   const std::string header = make_header(path, order, metadata);
 
-  struct stat old;
-  const bool replace = ::stat(path.c_str(), &old) == 0;
-  if (!replace && errno != ENOENT) fail_errno(path, "cannot write", errno);
-  if (replace && !S_ISREG(old.st_mode)) {
-    fail(path, "cannot write: must be a regular file or none yet");
-  }
-  const size_t slash = path.rfind('/');
-  const std::string base = path.substr(slash + 1);  // npos + 1 is 0
-  const std::string dir_path =
-      slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const Fd dir(::open(dir_path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (dir.get() < 0) {
-    fail_errno(path, "cannot open its directory '" + dir_path + "'", errno);
-  }
-
-  static std::atomic<uint64_t> counter{0};
-  const std::string stem = kUnfinished + std::to_string(::getpid()) + "-";
-  std::string name;
-  int opened = -1;
-  do {  // not mkstemp: open lets the umask decide the mode of a new file
-    name = stem + std::to_string(counter++);
-    opened = ::openat(dir.get(), name.c_str(),
-                      O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  } while (opened < 0 && (errno == EEXIST || errno == EINTR));
-  if (opened < 0) fail_errno(path, "cannot create a file beside it", errno);
-  TempFile temp{dir.get(), name};
-  Fd fd(opened);
-  if (replace && ::fchmod(fd.get(), old.st_mode & 0777) != 0) {
-    fail_errno(path, "cannot set the mode", errno);
-  }
-  write_all(fd.get(), path, header.data(), header.size());
-  for (const TensorView* t : order) {
-    write_all(fd.get(), path, t->data, t->bytes);
-  }
-  if (::fsync(fd.get()) != 0) fail_errno(path, "cannot sync", errno);
-  if (::close(fd.release()) != 0 && errno != EINTR) {
-    fail_errno(path, "cannot close", errno);
-  }
-  if (::renameat(dir.get(), name.c_str(), dir.get(), base.c_str()) != 0) {
-    fail_errno(path, "cannot rename into place", errno);
-  }
-  temp.renamed = true;
-  // EINVAL: a file system that has no such sync.
-  if (::fsync(dir.get()) != 0 && errno != EINVAL) {
-    fail_errno(path, "written, but cannot sync its directory", errno);
-  }
-}
-
-void remove_unfinished(const std::string& directory) noexcept {
-  DIR* dir = ::opendir(directory.c_str());
-  if (!dir) return;
-  const size_t stem = std::strlen(kUnfinished);
-  while (const dirent* entry = ::readdir(dir)) {
-    if (std::strncmp(entry->d_name, kUnfinished, stem) != 0) continue;
-    const long process = std::strtol(entry->d_name + stem, nullptr, 10);
-    // Of a process that lives: it may still be writing.
-    if (process > 0 && ::kill(static_cast<pid_t>(process), 0) != 0 &&
-        errno == ESRCH)
-      ::unlinkat(::dirfd(dir), entry->d_name, 0);
-  }
-  ::closedir(dir);
+  std::vector<Piece> pieces = {{header.data(), header.size()}};
+  for (const TensorView* t : order) pieces.push_back({t->data, t->bytes});
+  replace_file(path, pieces, name_of(path));
 }
 
 }  // namespace aft::io

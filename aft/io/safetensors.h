@@ -117,8 +117,4 @@ void save_safetensors(const std::string& path,
                       const std::vector<TensorView>& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 
-/// Removes what save_safetensors calls of processes that were killed left in a
-/// directory. Does nothing where it cannot.
-void remove_unfinished(const std::string& directory) noexcept;
-
 }  // namespace aft::io

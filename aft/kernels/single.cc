@@ -111,7 +111,8 @@ struct Heads {
 /// vector of heads where they are few. max: the largest that count.
 template <class T>
 HWY_FLATTEN HWY_NOINLINE void TakeKeys(const Single<T>& a, const Layout& layout,
-                         const Heads<T>& heads, T* panel, T* max) {
+                                       const Heads<T>& heads, T* panel,
+                                       T* max) {
   const PanelTag<T> d;
   constexpr int kV = kVectors<T>;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
@@ -154,8 +155,8 @@ struct Totals {
 /// padded.
 template <class T>
 HWY_FLATTEN HWY_NOINLINE void Weigh(const Single<T>& a, const Layout& layout,
-                      const Heads<T>& heads, const T* max, T* panel,
-                      Totals<T>& totals) {
+                                    const Heads<T>& heads, const T* max,
+                                    T* panel, Totals<T>& totals) {
   const PanelTag<T> d;
   constexpr int kV = kVectors<T>;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
@@ -234,7 +235,7 @@ HWY_NOINLINE void Others(const Layout& layout, T* panel, T* rest) {
 /// x of each panel row becomes r; those between the lines are filled.
 template <class T>
 HWY_NOINLINE void Reduce(const Layout& layout, const T* w,
-                       const Totals<T>& totals, T* panel, T* rest) {
+                         const Totals<T>& totals, T* panel, T* rest) {
   const PanelTag<T> d;
   constexpr int kV = kVectors<T>;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
@@ -288,7 +289,7 @@ HWY_NOINLINE void Reduce(const Layout& layout, const T* w,
 /// y_t = gate(q_t) r_{t+o}.
 template <class T>
 HWY_NOINLINE void Write(const Single<T>& a, const Layout& layout,
-                      const int64_t (*offset)[kPanel], const T* panel) {
+                        const int64_t (*offset)[kPanel], const T* panel) {
   const PanelTag<T> d;
   constexpr int kV = kVectors<T>;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d)), lanes = a.c1 - a.c0;

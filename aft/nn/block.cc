@@ -92,6 +92,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
     ctx->save_for_backward({x});
     ctx->saved_data["seed"] = seed;
     ctx->saved_data["grid"] = grid;
+    ctx->saved_data["row"] = ops::FirstRow::current();
     ctx->saved_data["block"] =
         c10::IValue::make_capsule(c10::make_intrusive<Holder>(block));
     at::NoGradGuard no_grad;
@@ -107,6 +108,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
     const auto holder = c10::static_intrusive_pointer_cast<Holder>(
         ctx->saved_data["block"].toCapsule());
     at::AutoGradMode record(true);
+    const ops::FirstRow rows(ctx->saved_data["row"].toInt());
     const at::Tensor y = holder->block->forward(
         x, static_cast<uint64_t>(ctx->saved_data["seed"].toInt()),
         ctx->saved_data["grid"].toIntVector());

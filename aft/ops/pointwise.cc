@@ -87,16 +87,19 @@ struct Mlp : torch::autograd::Function<Mlp> {
   }
 };
 
-/// y = r + drop(x); r may be undefined.
+thread_local int64_t first_row = 0;
+
+/// y = r + drop(x); r may be undefined. row: what the first one counts as.
 at::Tensor drop(const at::Tensor& x, const at::Tensor& r, double p,
-                uint64_t seed) {
+                uint64_t seed, int64_t row) {
   at::Tensor y = at::empty_like(x);
+  const int64_t place = row > 0 ? x.numel() / x.size(0) * row : 0;
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "aft::dropout_add", [&] {
     const scalar_t *from = x.data_ptr<scalar_t>(), *add = data<scalar_t>(r);
     scalar_t* to = y.data_ptr<scalar_t>();
     at::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) {
       kernels::pointwise_kernels<scalar_t>().dropout(
-          {seed, p}, begin, end - begin, from + begin,
+          {seed, p}, place + begin, end - begin, from + begin,
           add ? add + begin : nullptr, to + begin);
     });
   });
@@ -109,7 +112,8 @@ struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
     ctx->saved_data["p"] = p;
     ctx->saved_data["seed"] = seed;
     ctx->saved_data["residual"] = r.has_value();
-    return drop(x, value(r), p, static_cast<uint64_t>(seed));
+    ctx->saved_data["row"] = first_row;
+    return drop(x, value(r), p, static_cast<uint64_t>(seed), first_row);
   }
 
   static variable_list backward(AutogradContext* ctx,
@@ -118,7 +122,8 @@ struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
     const at::Tensor dy = grads[0].contiguous(), none;
     const at::Tensor dx =
         drop(dy, none, ctx->saved_data["p"].toDouble(),
-             static_cast<uint64_t>(ctx->saved_data["seed"].toInt()));
+             static_cast<uint64_t>(ctx->saved_data["seed"].toInt()),
+             ctx->saved_data["row"].toInt());
     return {ctx->saved_data["residual"].toBool() ? dy : none, dx, none, none};
   }
 };
@@ -158,6 +163,10 @@ at::Tensor mlp(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& b1,
                     b1.contiguous(), w2, b2)
       .view(shape);
 }
+
+FirstRow::FirstRow(int64_t row) : before_(first_row) { first_row = row; }
+FirstRow::~FirstRow() { first_row = before_; }
+int64_t FirstRow::current() { return first_row; }
 
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x,
                        double p, uint64_t seed) {

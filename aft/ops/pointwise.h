@@ -20,6 +20,21 @@ at::Tensor affine(const at::Tensor& x, const at::Tensor& w,
 at::Tensor mlp(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& b1,
                const at::Tensor& w2, const at::Tensor& b2);
 
+/// While it lives, the rows (of the first dimension) that this thread drops
+/// numbers of count from `row` on: a part of a batch drops what it would drop
+/// as a part of the whole.
+class FirstRow {
+ public:
+  explicit FirstRow(int64_t row);
+  ~FirstRow();
+  FirstRow(const FirstRow&) = delete;
+  FirstRow& operator=(const FirstRow&) = delete;
+  static int64_t current();
+
+ private:
+  const int64_t before_;
+};
+
 /// residual + dropout(x): each number of x is dropped with probability p in
 /// [0, 1), the kept ones grow by 1 / (1 - p). What is dropped depends on seed
 /// and place alone (on the CPU): the same seed drops the same again, and

@@ -337,8 +337,8 @@ void apply_mix(const Mix& mix, float* x, int64_t B, int64_t height,
   const auto own = static_cast<float>(mix.lambda);
   const auto other = static_cast<float>(1 - mix.lambda);
   for (int64_t b = 0; b < B / 2; ++b) {
-    float* first = x + b * size;
-    float* second = x + (B - 1 - b) * size;
+    float* first = x + 2 * b * size;
+    float* second = first + size;
     if (!mix.cut) {
       for (int64_t i = 0; i < size; ++i) {
         const float v = first[i], w = second[i];

@@ -114,8 +114,9 @@ void random_erase(float* x, int64_t height, int64_t width, double p,
 
 // ---- A batch ----------------------------------------------------------------
 
-/// How a batch is mixed with its reverse: lambda of the picture itself and 1 -
-/// lambda of its partner, all over or (cut) in a box. Mix the targets alike.
+/// How the pictures of a batch are mixed in pairs: lambda of the picture itself
+/// and 1 - lambda of its partner, all over or (cut) in a box. Mix the targets
+/// alike.
 struct Mix {
   bool cut = false;
   double lambda = 1;
@@ -129,8 +130,8 @@ struct Mix {
 Mix draw_mix(int64_t height, int64_t width, double mixup, double cutmix,
              Random& random);
 
-/// x [B, 3, height, width] in place; b and B - 1 - b are partners. If B is odd
-/// the one in the middle stays.
+/// x [B, 3, height, width] in place; 2 b and 2 b + 1 are partners. If B is odd
+/// the last one stays.
 void apply_mix(const Mix& mix, float* x, int64_t B, int64_t height,
                int64_t width);
 

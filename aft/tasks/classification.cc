@@ -244,13 +244,26 @@ ClassificationTask::ClassificationTask(const ClassificationConfig& config,
   const uint64_t own = nn::mix(static_cast<uint64_t>(config.train.seed), 3);
   loader_ = std::make_unique<Loader>(
       3 * config.data.height * config.data.width,
-      [this, own](int64_t example, float* to) {
-        const int64_t chosen = picture(example);
+      [this, own](int64_t place, float* to) {
+        const int64_t number = example(place), chosen = picture(number);
         augment(config_.data, pictures_->read(chosen),
-                nn::mix(own, static_cast<uint64_t>(example)), to);
+                nn::mix(own, static_cast<uint64_t>(number)), to);
         return pictures_->label(chosen);
       },
       config.data.workers);
+}
+
+bool ClassificationTask::mixes() const {
+  return config_.data.mixup > 0 || config_.data.cutmix > 0;
+}
+
+/// Which example is at a place of the endless order: where pictures are mixed,
+/// the first and the last of a batch are neighbours, and so on to its middle,
+/// so that partners are together and a picture that is repeated is not its own.
+int64_t ClassificationTask::example(int64_t place) const {
+  if (!mixes()) return place;
+  const int64_t B = config_.train.batch, at = place % B;
+  return place - at + (at % 2 == 0 ? at / 2 : B - 1 - at / 2);
 }
 
 int64_t ClassificationTask::picture(int64_t example) {
@@ -279,22 +292,28 @@ torch::Tensor ClassificationTask::loss(int64_t first, int64_t count,
   };
   for (int64_t i = 0; i < count; ++i) {
     add(i, i, mix.lambda);
-    add(i, count - 1 - i, 1 - mix.lambda);
+    // As apply_mix has it.
+    add(i, std::min(i ^ 1, count - 1), 1 - mix.lambda);
   }
   const torch::Tensor logits = model_->forward(images, seed);
   return -(logits.log_softmax(-1) * target).sum(-1).mean();
 }
 
-train::Validation ClassificationTask::validate() {
+train::Validation ClassificationTask::validate(int part, int parts) {
   std::vector<int64_t> same(pictures_->classes().size());
   for (size_t i = 0; i < same.size(); ++i) same[i] = static_cast<int64_t>(i);
+  const LabelledPart& all = pictures_->valid();
+  const int64_t n = static_cast<int64_t>(all.size()), begin = n * part / parts,
+                end = n * (part + 1) / parts;
+  if (begin == end) return {0, 0, {{"top1", 0}, {"top5", 0}}, 0};
   const Accuracy a =
-      evaluate(*model_, *pictures_, pictures_->valid(), same, config_.data,
-               std::max<int64_t>(config_.train.batch, 16));
+      evaluate(*model_, *pictures_, {all.begin() + begin, all.begin() + end},
+               same, config_.data, std::max<int64_t>(config_.train.batch, 16));
   // The fewest mistakes; among equals, the smaller loss.
   return {a.loss,
           1 - a.top1 + 1e-6 * std::min(a.loss, 1e3),
-          {{"top1", a.top1}, {"top5", a.top5}}};
+          {{"top1", a.top1}, {"top5", a.top5}},
+          static_cast<double>(end - begin)};
 }
 
 Accuracy evaluate(models::ImageNetwork& model, const LabelledPictures& pictures,

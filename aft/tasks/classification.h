@@ -86,10 +86,14 @@ class ClassificationTask : public train::Task {
                      LabelledPictures pictures);
   torch::nn::Module& model() override { return *model_; }
   torch::Tensor loss(int64_t first, int64_t count, uint64_t seed) override;
-  train::Validation validate() override;
+  int64_t together() const override { return mixes() ? 2 : 1; }
+  using train::Task::validate;
+  train::Validation validate(int part, int parts) override;
   int64_t tokens() const override { return 1; }
 
  private:
+  bool mixes() const;
+  int64_t example(int64_t place) const;
   /// The picture of an example.
   int64_t picture(int64_t example);
 

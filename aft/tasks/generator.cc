@@ -75,7 +75,7 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
     random_.push_back(nn::mix(sampling.seed, sampling.first + i));
     inputs_.push_back(prompts_[i][0]);
   }
-  model_->eval();
+  if (model_->is_training()) model_->eval();  // others may be reading
   state_ = model_->start(static_cast<int64_t>(prompts_.size()));
   time_ = 1;
 }
@@ -142,7 +142,7 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
       sampling_(sampling),
       prompts_(std::move(prompts)) {
   check_prompts(/*may_be_empty=*/true);
-  model_->eval();
+  if (model_->is_training()) model_->eval();  // others may be reading
   const auto& config = model_->config;
   const int64_t B = static_cast<int64_t>(prompts_.size());
   state_ = model_->start(B);

@@ -111,9 +111,14 @@ torch::Tensor ImageTask::loss(int64_t first, int64_t count, uint64_t seed) {
   return -model_.log_prob(batch.data(), count, seed).mean();
 }
 
-train::Validation ImageTask::validate() {
-  const double loss = evaluate(model_, pictures_.valid(), config_.train.batch);
-  return {loss, loss, {}};
+train::Validation ImageTask::validate(int part, int parts) {
+  PicturePart some = pictures_.valid();
+  const int64_t begin = some.count * part / parts,
+                end = some.count * (part + 1) / parts;
+  if (begin == end) return {0, 0, {}, 0};
+  some.data += begin * some.size, some.count = end - begin;
+  const double loss = evaluate(model_, some, config_.train.batch);
+  return {loss, loss, {}, static_cast<double>(end - begin)};
 }
 
 double evaluate(const PictureModel& model, const PicturePart& pictures,

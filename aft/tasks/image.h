@@ -50,7 +50,8 @@ class ImageTask : public train::Task {
   ImageTask(const ImageConfig& config, Pictures pictures);
   torch::nn::Module& model() override { return *model_.module(); }
   torch::Tensor loss(int64_t first, int64_t count, uint64_t seed) override;
-  train::Validation validate() override;
+  using train::Task::validate;
+  train::Validation validate(int part, int parts) override;
   int64_t tokens() const override { return model_.size(); }
 
  private:

@@ -31,8 +31,7 @@ torch::Tensor rows_of(const Layer& m, int64_t t0, int64_t t1, int64_t window,
       at::arange(T).unsqueeze(0) - at::arange(t0, t1).unsqueeze(1);
   if (window >= 0)
     w = w.masked_fill(ahead.abs().ge(window), window_only ? 0 : 1);
-  if (m.options.causal())
-    w = w.masked_fill(ahead.gt(0), kNothing);
+  if (m.options.causal()) w = w.masked_fill(ahead.gt(0), kNothing);
   return w;
 }
 

@@ -79,12 +79,17 @@ torch::Tensor LanguageTask::loss(int64_t first, int64_t count, uint64_t seed) {
                        bytes.narrow(1, 1, T), /*mean=*/true);
 }
 
-train::Validation LanguageTask::validate() {
-  Bytes part = text_.valid();
-  part.size = std::min(part.size, config_.data.valid_bytes);
-  const double loss = evaluate(model_, part, config_.model.length,
-                               config_.model.length, config_.train.batch);
-  return {loss, loss, {}};
+train::Validation LanguageTask::validate(int part, int parts) {
+  const int64_t T = config_.model.length,
+                predictions =
+                    std::min(text_.valid().size, config_.data.valid_bytes) - 1,
+                windows = (predictions + T - 1) / T,
+                begin = windows * part / parts * T,
+                end = std::min(windows * (part + 1) / parts * T, predictions);
+  if (begin >= end) return {0, 0, {}, 0};
+  const Bytes text{text_.valid().data + begin, end - begin + 1};
+  const double loss = evaluate(model_, text, T, T, config_.train.batch);
+  return {loss, loss, {}, static_cast<double>(end - begin)};
 }
 
 double evaluate(models::SequenceModel model, Bytes text, int64_t T,

@@ -35,7 +35,8 @@ class LanguageTask : public train::Task {
   LanguageTask(const LanguageConfig& config, Text text);
   torch::nn::Module& model() override { return *model_; }
   torch::Tensor loss(int64_t first, int64_t count, uint64_t seed) override;
-  train::Validation validate() override;
+  using train::Task::validate;
+  train::Validation validate(int part, int parts) override;
   int64_t tokens() const override { return config_.model.length; }
 
  private:

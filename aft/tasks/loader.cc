@@ -37,13 +37,15 @@ void Loader::plan(int64_t first, int64_t count) {
 
 LabelledBatch Loader::get(int64_t first, int64_t count) {
   std::unique_lock<std::mutex> lock(mutex_);
+  stride_ = last_ >= 0 && first > last_ ? first - last_ : count;
+  last_ = first;
   if (batches_.empty() || batches_.front()->first != first ||
       batches_.front()->count != count) {
     batches_.clear();  // who works on one of those still holds it
     plan(first, count);
   }
   while (batches_.size() < kAhead) {
-    const int64_t next = batches_.back()->first + batches_.back()->count;
+    const int64_t next = batches_.back()->first + stride_;
     if (next >= end_) break;
     plan(next, std::min(count, end_ - next));
   }

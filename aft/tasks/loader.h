@@ -34,7 +34,8 @@ class Loader {
   Loader& operator=(const Loader&) = delete;
 
   /// Examples first .. first + count - 1, and begins with those that come after
-  /// them. Rethrows what make threw for one of them.
+  /// them: as far from these as these are from the ones before. Rethrows what
+  /// make threw for one of them.
   LabelledBatch get(int64_t first, int64_t count);
 
  private:
@@ -53,6 +54,7 @@ class Loader {
   std::mutex mutex_;
   std::condition_variable wanted_, finished_;
   std::deque<std::shared_ptr<Batch>> batches_;  // in order of their examples
+  int64_t last_ = -1, stride_ = 0;  // where the last began; to the next
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };

@@ -153,7 +153,7 @@ std::vector<std::vector<uint8_t>> PictureModel::redo(
     const Sampling& sampling, const std::vector<std::vector<uint8_t>>& given,
     const Progress& progress) const {
   at::NoGradGuard no_grad;
-  module_->eval();
+  if (module_->is_training()) module_->eval();  // others may be reading
   const int64_t B = static_cast<int64_t>(given.size());
   std::vector<std::vector<uint8_t>> out = given;
   std::vector<uint64_t> random;

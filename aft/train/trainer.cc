@@ -1,7 +1,6 @@
 #include "aft/train/trainer.h"
 
 #include <ATen/ATen.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,7 +15,9 @@
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
 #include "aft/models/config.h"
+#include "aft/nn/batch_norm.h"
 #include "aft/nn/block.h"
+#include "aft/ops/pointwise.h"
 #include "aft/train/checkpoint.h"
 
 namespace aft::train {
@@ -33,12 +34,6 @@ std::string exact(double x) {
   char text[40];
   snprintf(text, sizeof(text), "%a", x);
   return text;
-}
-
-void make_directory(const std::string& path) {
-  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
-    throw TrainError(path + ": cannot be made: " + std::strerror(errno));
-  }
 }
 
 /// What averaged weights are the average of: parameters, and running
@@ -61,10 +56,12 @@ void exchange(torch::Tensor a, torch::Tensor b) {
 
 }  // namespace
 
-Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory)
+Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory,
+                 Group* group)
     : task_(task),
       config_(config),
       directory_(std::move(directory)),
+      group_(group),
       optimizer_(task.model(),
                  {config.beta1, config.beta2, 1e-8, config.decay}) {
   const auto positive = [](const char* name, int64_t x) {
@@ -96,6 +93,20 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory)
   if (config.ema > 0) {
     for (const auto& [name, x] : averaged(task.model()))
       ema_.push_back(x.clone());
+  }
+  if (group) {
+    const int64_t least = group->size() * task.together();
+    if (config.batch < least)
+      throw TrainError("train.batch must be " + std::to_string(least) +
+                       " or more for " + std::to_string(group->size()) +
+                       " processes, got " + std::to_string(config.batch));
+    for (const auto& m : task.model().modules())
+      if (m->as<nn::BatchNormImpl>())
+        throw TrainError(
+            "several processes cannot train a model with batch normalisation: "
+            "its statistics are those of a whole batch, and each process sees "
+            "a part; train it in one process");
+    gradients_ = std::make_unique<Gradients>(task.model(), *group);
   }
 }
 
@@ -130,17 +141,46 @@ NamedTensors everything(torch::nn::Module& model, const AdamW& optimizer,
 }  // namespace
 
 void Trainer::save() {
-  make_directory(path("state"));
+  due_ = false;
+  if (!leads()) return;
+  io::make_directory(path("state"));
   save_tensors(path("state/checkpoint.safetensors"),
                everything(task_.model(), optimizer_, ema_),
                {{"step", std::to_string(step_)},
                 {"best", exact(best_)},
                 {"loss_sum", exact(loss_sum_)},
                 {"loss_count", std::to_string(loss_count_)}});
-  due_ = false;
 }
 
 void Trainer::resume() {
+  if (leads()) load();
+  share();
+}
+
+/// All processes have what rank 0 has.
+void Trainer::share() {
+  if (!group_) return;
+  at::NoGradGuard no_grad;
+  for (const auto& item : everything(task_.model(), optimizer_, ema_)) {
+    torch::Tensor x = item.second;
+    group_->broadcast(x);
+  }
+  torch::Tensor counts = at::tensor({step_, loss_count_}, at::kLong),
+                sums = at::tensor({best_, loss_sum_}, at::kDouble);
+  group_->broadcast(counts), group_->broadcast(sums);
+  step_ = counts[0].item<int64_t>(), loss_count_ = counts[1].item<int64_t>();
+  best_ = sums[0].item<double>(), loss_sum_ = sums[1].item<double>();
+}
+
+/// The sum over all processes.
+double Trainer::total(double x) const {
+  if (!group_) return x;
+  torch::Tensor sum = at::full({1}, x, at::kDouble);
+  group_->sum(sum);
+  return sum.item<double>();
+}
+
+void Trainer::load() {
   const std::string file = path("state/checkpoint.safetensors");
   std::map<std::string, std::string> metadata =
       io::SafeTensors::open(file).metadata();
@@ -172,7 +212,7 @@ void Trainer::resume() {
 /// those steps come again. The clock goes on from the last line that stays.
 void Trainer::forget_metrics() {
   std::ifstream in(path("metrics.jsonl"));
-  if (!in) return;
+  if (!in && errno == ENOENT) return;
   std::string kept, line;
   while (std::getline(in, line)) {
     const auto j = nlohmann::json::parse(line, nullptr, false);
@@ -183,6 +223,9 @@ void Trainer::forget_metrics() {
       seconds_ = j["seconds"].get<double>();
     kept += line + "\n";
   }
+  if (!in.eof())
+    throw TrainError(path("metrics.jsonl") +
+                     ": cannot be read: " + std::strerror(errno));
   in.close();
   io::write_file(path("metrics.jsonl"), kept);
 }
@@ -200,12 +243,7 @@ void Trainer::write_metrics(const Report& r) {
       j["kernel_top"] = r.sparsity->top;
     }
   }
-  std::ofstream out(path("metrics.jsonl"), std::ios::app);
-  out << j.dump() << '\n';
-  out.close();
-  if (!out)
-    throw TrainError(path("metrics.jsonl") +
-                     ": cannot be written: " + std::strerror(errno));
+  io::append_file(path("metrics.jsonl"), j.dump() + "\n");
 }
 
 void Trainer::swap_ema() {
@@ -217,18 +255,42 @@ void Trainer::swap_ema() {
   }
 }
 
+namespace {
+
+/// Each process takes a part of the validation data.
+Validation together(Group& group, Task& task) {
+  Validation v = task.validate(group.rank(), group.size());
+  torch::Tensor sums =
+      at::zeros({static_cast<int64_t>(v.shares.size()) + 3}, at::kDouble);
+  double* s = sums.data_ptr<double>();
+  s[0] = v.weight;
+  if (v.weight > 0) {
+    s[1] = v.weight * v.loss, s[2] = v.weight * v.score;
+    for (size_t i = 0; i < v.shares.size(); ++i)
+      s[3 + i] = v.weight * v.shares[i].second;
+  }
+  group.sum(sums);
+  v.loss = s[1] / s[0], v.score = s[2] / s[0];
+  for (size_t i = 0; i < v.shares.size(); ++i)
+    v.shares[i].second = s[3 + i] / s[0];
+  return v;
+}
+
+}  // namespace
+
 void Trainer::validate(Report& report) {
   swap_ema();  // the averaged weights are what will be used
   task_.model().eval();
-  report.validation = task_.validate();
+  report.validation = group_ ? together(*group_, task_) : task_.validate();
   report.validated = true;
   report.sparsity = nn::sparsity(task_.model());
   task_.model().train();
   if (!std::isfinite(report.validation.loss)) fail("the validation is");
   if (best_ == 0 || report.validation.score < best_) {
     best_ = report.validation.score;
-    save_tensors(path("model.safetensors"), tensors_of(task_.model()),
-                 {{"format", "pt"}, {"step", std::to_string(step_)}});
+    if (leads())
+      save_tensors(path("model.safetensors"), tensors_of(task_.model()),
+                   {{"format", "pt"}, {"step", std::to_string(step_)}});
   }
   swap_ema();
   report.best = best_;
@@ -257,17 +319,33 @@ Report Trainer::advance() {
       due_ ? task_.model().buffers() : std::vector<torch::Tensor>();
   std::vector<torch::Tensor> before;
   for (const torch::Tensor& b : buffers) before.push_back(b.clone());
+  // The rows of a micro-batch that this process takes, and their share of it.
+  const int64_t units = config_.batch / task_.together(),
+                rank = group_ ? group_->rank() : 0,
+                size = group_ ? group_->size() : 1,
+                begin = units * rank / size * task_.together(),
+                end = rank + 1 == size
+                          ? config_.batch
+                          : units * (rank + 1) / size * task_.together();
+  const double share =
+      static_cast<double>(end - begin) / static_cast<double>(config_.batch);
+  // What the rows drop is what they would drop in one process.
+  const ops::FirstRow rows(begin);
+  // Before the last pass over the model, which sends gradients off.
+  if (config_.entropy > 0)
+    (config_.entropy * share * nn::kernel_entropy(task_.model())).backward();
   double loss = 0;
   for (int64_t micro = 0; micro < config_.accumulate; ++micro) {
+    if (gradients_ && micro + 1 == config_.accumulate) gradients_->expect();
     const torch::Tensor part =
-        task_.loss(step_ * examples + micro * config_.batch, config_.batch,
-                   nn::mix(seed, static_cast<uint64_t>(micro))) /
-        static_cast<double>(config_.accumulate);
+        task_.loss(step_ * examples + micro * config_.batch + begin,
+                   end - begin, nn::mix(seed, static_cast<uint64_t>(micro))) *
+        (share / static_cast<double>(config_.accumulate));
     loss += part.item<double>();
     part.backward();
   }
-  if (config_.entropy > 0)
-    (config_.entropy * nn::kernel_entropy(task_.model())).backward();
+  if (gradients_) gradients_->finish();
+  loss = total(loss);
   if (!std::isfinite(loss)) fail("the loss is");
   // Weights with a finite loss and finite gradients can be gone on from.
   if (due_ && std::isfinite(optimizer_.norm())) {
@@ -293,8 +371,9 @@ Report Trainer::advance() {
 
 bool Trainer::run(const Hooks& hooks) {
   task_.model().train();
+  share();
   // So that a run that is killed at once can go on too.
-  if (step_ == 0 && !has_checkpoint()) save();
+  if (leads() && step_ == 0 && !has_checkpoint()) save();
   double last_time = now(), smooth = 0;
   const double tokens =
       static_cast<double>(config_.batch * config_.accumulate * task_.tokens());
@@ -308,13 +387,14 @@ bool Trainer::run(const Hooks& hooks) {
     report.tokens_per_second = tokens / smooth;
     report.seconds_left = smooth * static_cast<double>(config_.steps - step_);
     const bool last = step_ == config_.steps;
-    const bool stopped = hooks.stop && hooks.stop();
+    bool stopped = hooks.stop && hooks.stop();
+    if (group_) stopped = group_->any(stopped);
     if (last || (config_.validate > 0 && step_ % config_.validate == 0)) {
       validate(report);
     }
     const bool reported = report.validated || step_ % config_.report == 0;
     if (reported) {
-      write_metrics(report);
+      if (leads()) write_metrics(report);
       loss_sum_ = 0, loss_count_ = 0;
     }
     if (hooks.progress) hooks.progress(report, reported);

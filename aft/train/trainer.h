@@ -22,6 +22,8 @@
 #include <vector>
 
 #include "aft/nn/aft.h"
+#include "aft/train/gradients.h"
+#include "aft/train/group.h"
 #include "aft/train/optimizer.h"
 
 namespace aft::train {
@@ -66,6 +68,7 @@ struct Validation {
   double score = 0;  ///< above 0; the smallest so far is the best model
   /// What else there is to tell, by name: shares in [0, 1].
   std::vector<std::pair<std::string, double>> shares;
+  double weight = 1;  ///< of this part, where there are several
 };
 
 /// What is trained, as the trainer sees it.
@@ -77,8 +80,14 @@ class Task {
   /// example in the endless order of all examples, `seed` chooses what dropout
   /// drops. Differentiable.
   virtual torch::Tensor loss(int64_t first, int64_t count, uint64_t seed) = 0;
-  /// On the validation data, in evaluation mode.
-  virtual Validation validate() = 0;
+  /// So many examples in a row depend on each other (are mixed), and stay
+  /// together where processes share a micro-batch.
+  virtual int64_t together() const { return 1; }
+  /// On part `part` of `parts` of the validation data, in evaluation mode; its
+  /// weight is 0 where that part is empty. Means by weight over the parts are
+  /// what the whole gives, but for rounding.
+  virtual Validation validate(int part, int parts) = 0;
+  Validation validate() { return validate(0, 1); }
   /// Predictions of one example (its bytes, its sub-pixels, 1 for a class): for
   /// the rate.
   virtual int64_t tokens() const = 0;
@@ -110,13 +119,21 @@ struct Hooks {
 
 class Trainer {
  public:
-  /// Throws TrainError for a configuration that makes no sense.
-  Trainer(Task& task, const TrainConfig& config, std::string directory);
+  /// Throws TrainError for a configuration that makes no sense. With a group,
+  /// which must live longer, every process makes a trainer of the same task and
+  /// calls the same functions: each takes its part of every micro-batch, all
+  /// have the same weights to the bit, and rank 0 alone writes and reads
+  /// files. Then functions throw PeerError too.
+  Trainer(Task& task, const TrainConfig& config, std::string directory,
+          Group* group = nullptr);
 
   /// Continues from the directory's checkpoint; `steps` may have grown. Throws
   /// io::Error where it is not there or does not fit, and changes nothing then.
+  /// With a group, any number of processes may have written it.
   void resume();
   bool has_checkpoint() const;
+  /// Writes the checkpoint. run() does so itself, at its start too.
+  void save();
   int64_t step() const { return step_; }
 
   /// Runs to the end, or to stop(). Returns whether the end was reached. Throws
@@ -128,10 +145,15 @@ class Trainer {
   /// One step and nothing else, neither report nor checkpoint; throws as run()
   /// does.
   Report advance();
+  /// What a process sends of gradients in a step, in bytes; 0 without a group.
+  int64_t exchanged() const { return gradients_ ? gradients_->bytes() : 0; }
 
  private:
+  bool leads() const { return !group_ || group_->rank() == 0; }
+  void load();
+  void share();
+  double total(double x) const;
   Schedule schedule() const;
-  void save();
   void validate(Report& report);
   [[noreturn]] void fail(const std::string& what) const;
   void write_metrics(const Report& report);
@@ -142,8 +164,10 @@ class Trainer {
   Task& task_;
   TrainConfig config_;
   std::string directory_;
+  Group* group_;
   AdamW optimizer_;
-  std::vector<torch::Tensor> ema_;  // empty: off
+  std::unique_ptr<Gradients> gradients_;  // null: without a group
+  std::vector<torch::Tensor> ema_;        // empty: off
   int64_t step_ = 0;
   double best_ = 0;      // score of validation; 0: none yet
   double seconds_ = 0;   // of training

@@ -14,6 +14,7 @@ namespace aft::cli {
 namespace {
 
 constexpr int64_t kWidth = 1260;   // of a sheet, about
+constexpr int64_t kHeight = 1600;  // of one whose cells can be seen at less
 constexpr int64_t kMargin = 14;    // around it
 constexpr int64_t kPicture = 280;  // the longer side of the picture
 constexpr int64_t kLeastSide = 24, kMostSide = 360, kOnlySide = 640;
@@ -226,8 +227,9 @@ Layout arrange(const Heatmaps& f, const io::Image& picture,
   return out;
 }
 
-/// So that the sheet is about kWidth wide, and not too large altogether. A
-/// little wider where that spares the cells from being averaged.
+/// So that the sheet is about kWidth wide, and not too large altogether, nor
+/// much taller than a screen where its cells do not need it. A little wider
+/// where that spares the cells from being averaged.
 Layout arrange_by_width(const Heatmaps& f, const io::Image& picture,
                         const ColourBar& bar, int64_t& side) {
   const auto fits = [](const Layout& at, int64_t width) {
@@ -237,7 +239,10 @@ Layout arrange_by_width(const Heatmaps& f, const io::Image& picture,
   for (const Map& m : f.maps) longest = std::max({longest, m.height, m.width});
   side = f.maps.size() == 1 ? kOnlySide : kMostSide;
   Layout out = arrange(f, picture, bar, side);
-  while (side > kLeastSide && !fits(out, kWidth)) {
+  const auto tall = [&] {
+    return out.height > kHeight && side > std::max<int64_t>(100, 3 * longest);
+  };
+  while (side > kLeastSide && (!fits(out, kWidth) || tall())) {
     side -= side > 100 ? 4 : 1;
     out = arrange(f, picture, bar, side);
   }

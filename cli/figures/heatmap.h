@@ -34,8 +34,9 @@ struct Heatmaps {
   double low = 0, high = 0;
   bool each = false;  ///< every map has a scale of its own; the bar says so
   /// Pixels of the longer side of a map; 0: so that the sheet is about 1200
-  /// pixels wide. A cell has a whole number of pixels; a map with more cells
-  /// than pixels is averaged down.
+  /// pixels wide, and at most about 1600 tall where cells stay visible. A cell
+  /// has a whole number of pixels; a map with more cells than pixels is
+  /// averaged down.
   int64_t side = 0;
   io::Image picture;  ///< to the left of the maps, larger, where not empty
 };

@@ -367,7 +367,8 @@ TEST_F(SafeTensorsTest, AFailedSaveLeavesTheOldFile) {
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0) throw Error("no limit");
     save_safetensors(path_, {large});
   });
-  EXPECT_EQ(full, "safetensors '" + path_ + "': cannot write: File too large");
+  EXPECT_EQ(full,
+            "safetensors '" + path_ + "': cannot be written: File too large");
   EXPECT_EQ(get(), before);
   EXPECT_EQ(listing().size(), 1u);
 
@@ -377,7 +378,8 @@ TEST_F(SafeTensorsTest, AFailedSaveLeavesTheOldFile) {
     save_safetensors(path_, {large});
   });
   EXPECT_EQ(denied, "safetensors '" + path_ +
-                        "': cannot create a file beside it: Permission denied");
+                        "': cannot be written: no file can be made beside it: "
+                        "Permission denied");
   EXPECT_EQ(get(), before);
   EXPECT_EQ(listing().size(), 1u);
 }
@@ -387,9 +389,10 @@ TEST_F(SafeTensorsTest, RefusesTargetsThatAreNoFiles) {
     return error_in_child([&] { save_safetensors(path, {}); });
   };
   EXPECT_EQ(error(dir_ + "/no/x"),
-            "safetensors '" + dir_ + "/no/x': cannot open its directory '" +
-                dir_ + "/no/': No such file or directory");
-  EXPECT_NE(error(dir_).find("must be a regular file"), std::string::npos);
+            "safetensors '" + dir_ +
+                "/no/x': cannot be written: its directory '" + dir_ +
+                "/no/': No such file or directory");
+  EXPECT_NE(error(dir_).find("not a regular file"), std::string::npos);
   EXPECT_NE(error("/dev/full").find("a regular file"), std::string::npos);
   EXPECT_NE(error("").find("No such file"), std::string::npos);
   EXPECT_NE(error(dir_ + "/a/").find("its directory"), std::string::npos);

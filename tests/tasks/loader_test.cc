@@ -8,6 +8,7 @@
 #include <chrono>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 namespace aft::tasks {
 namespace {
@@ -72,6 +73,29 @@ TEST(Loader, MakesTheNextBatchMeanwhile) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(made, 12);  // this batch and two ahead, and no more
   expect(loader.get(4, 4), 4, 4);
+}
+
+TEST(Loader, MakesWhatComesNextWhereOthersTakeThePartsBetween) {
+  std::atomic<int64_t> right{0}, wrong{0};
+  Loader loader(
+      2,
+      [&](int64_t i, float* to) {
+        ++(i % 16 < 4 ? right : wrong);
+        return example(i, to);
+      },
+      2);
+  const auto await = [&](int64_t all) {
+    for (int i = 0; i < 1000 && right + wrong < all; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  };
+  loader.get(0, 4);
+  await(12);  // it cannot know yet: 0 to 11
+  wrong = 0;
+  expect(loader.get(16, 4), 16, 4);
+  await(4 + 3 * 4);  // 0, 16, 32 and 48
+  EXPECT_EQ(right, 4 + 3 * 4);
+  EXPECT_EQ(wrong, 0);
+  expect(loader.get(32, 4), 32, 4);
 }
 
 TEST(Loader, ErrorsReachWhoAsks) {

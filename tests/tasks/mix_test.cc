@@ -1,4 +1,5 @@
 // Mixup and CutMix: what is drawn for a batch, and what is done to it.
+#include <algorithm>
 #include <vector>
 
 #include "aft/tasks/augment.h"
@@ -78,7 +79,9 @@ TEST(MixTest, ApplyIsThePlainLoop) {
         const int64_t b = i / (3 * H * W), at = i % (3 * H * W);
         const int64_t r = at / W % H, c = at % W;
         const float own = before[i];
-        const float other = before[(B - 1 - b) * 3 * H * W + at];
+        const int64_t partner =
+            std::min(b ^ 1, B - 1);  // of an odd last: itself
+        const float other = before[partner * 3 * H * W + at];
         const Box& box = mix.box;
         const bool inside = r >= box.top && r < box.top + box.height &&
                             c >= box.left && c < box.left + box.width;

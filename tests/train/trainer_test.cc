@@ -1,7 +1,9 @@
 // Runs that are stopped, resumed and broken, and the entropy of kernels.
 #include "aft/train/trainer.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -147,7 +149,8 @@ class Normed : public Task {
     const torch::Tensor x = torch::arange(first, first + 3 * count).sin();
     return (net_->forward(x.view({count, 3})) - 1).pow(4).mean();
   }
-  Validation validate() override {
+  using Task::validate;
+  Validation validate(int, int) override {
     torch::NoGradGuard no_grad;
     const double loss = this->loss(100, 9, 0).item<double>();
     return {loss, loss, {}};
@@ -263,14 +266,19 @@ TEST(Trainer, ResumeRemovesWhatKilledProcessesLeft) {
   tasks::LanguageConfig c = small_config();
   const std::string directory = new_directory();
   ASSERT_FALSE(run(c, directory, 2));
-  const std::string dead = directory + "/state/.safetensors-999999999-0",
-                    own = directory + "/.safetensors-" +
-                          std::to_string(getpid()) + "-7";
-  std::ofstream(dead) << "x";
-  std::ofstream(own) << "x";
+  // The first with the number of a process that lives, but is another.
+  const std::string dead = directory + "/state/.unfinished-1-0",
+                    other = directory + "/.unfinished-999999999-7",
+                    lives = directory + "/.unfinished-999999998-7";
+  for (const std::string& path : {dead, other, lives})
+    std::ofstream(path) << "x";
+  const int fd = open(lives.c_str(), O_RDONLY);
+  ASSERT_EQ(flock(fd, LOCK_EX), 0);  // as who writes it does
   ASSERT_FALSE(run(c, directory, 1));
   EXPECT_FALSE(std::ifstream(dead).good());
-  EXPECT_TRUE(std::ifstream(own).good());
+  EXPECT_FALSE(std::ifstream(other).good());
+  EXPECT_TRUE(std::ifstream(lives).good());
+  close(fd);
 }
 
 TEST(Trainer, ACheckpointThatDoesNotFitIsRefused) {

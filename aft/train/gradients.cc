@@ -1,0 +1,102 @@
+#include "aft/train/gradients.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace aft::train {
+
+Gradients::Gradients(const torch::nn::Module& model, Group& group,
+                     int64_t bucket_bytes)
+    : group_(group) {
+  // Backward reaches the last parameters first.
+  std::vector<torch::Tensor> parameters = model.parameters();
+  for (auto p = parameters.rbegin(); p != parameters.rend(); ++p)
+    if (p->requires_grad()) slots_.push_back({*p, 0, false, false, nullptr});
+  for (size_t begin = 0; begin < slots_.size();) {
+    Bucket bucket;
+    const at::TensorOptions options = slots_[begin].parameter.options();
+    int64_t numbers = 0;
+    size_t end = begin;
+    for (; end < slots_.size(); ++end) {
+      const torch::Tensor& p = slots_[end].parameter;
+      const int64_t bytes = (numbers + p.numel()) * p.element_size();
+      if (p.scalar_type() != c10::typeMetaToScalarType(options.dtype()) ||
+          (end > begin && bytes > bucket_bytes))
+        break;
+      slots_[end].bucket = buckets_.size();
+      bucket.slots.push_back(end);
+      numbers += p.numel();
+    }
+    bucket.values = at::zeros({numbers}, options.requires_grad(false));
+    int64_t at = 0;
+    for (; begin < end; ++begin) {
+      torch::Tensor& p = slots_[begin].parameter;
+      p.mutable_grad() = bucket.values.narrow(0, at, p.numel()).view(p.sizes());
+      at += p.numel();
+    }
+    buckets_.push_back(std::move(bucket));
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    slot.accumulator = torch::autograd::impl::grad_accumulator(slot.parameter);
+    using torch::autograd::variable_list;
+    slot.accumulator->add_post_hook(
+        std::make_unique<torch::autograd::utils::LambdaPostHook>(
+            [this, i](const variable_list& outputs, const variable_list&) {
+              reached(i);
+              return outputs;
+            }));
+  }
+}
+
+Gradients::~Gradients() = default;
+
+void Gradients::reached(size_t slot) {
+  Slot& s = slots_[slot];
+  TORCH_CHECK(!s.unused, "gradients: a parameter of shape ",
+              s.parameter.sizes(),
+              " had no gradient in the first step, and now has one: with "
+              "several processes that must not change");
+  s.reached = true;
+  if (!expecting_) return;
+  --buckets_[s.bucket].left;
+  send_ready(/*all=*/false);
+}
+
+void Gradients::expect() {
+  next_ = 0, expecting_ = true;
+  for (Bucket& bucket : buckets_) {
+    bucket.left = 0;
+    for (const size_t slot : bucket.slots)
+      if (!slots_[slot].unused) ++bucket.left;
+  }
+}
+
+void Gradients::send_ready(bool all) {
+  for (; next_ < buckets_.size() && (all || buckets_[next_].left == 0); ++next_)
+    buckets_[next_].number = group_.begin_sum(buckets_[next_].values);
+}
+
+void Gradients::finish() {
+  send_ready(/*all=*/true);
+  expecting_ = false;
+  for (const Bucket& bucket : buckets_) group_.finish(bucket.number);
+  if (!first_) return;
+  first_ = false;
+  // Who has none in one process must have none in several.
+  for (Slot& slot : slots_) {
+    slot.unused = !slot.reached;
+    if (slot.unused) slot.parameter.mutable_grad() = torch::Tensor();
+  }
+}
+
+int64_t Gradients::bytes() const {
+  int64_t sum = 0;
+  for (const Bucket& bucket : buckets_)
+    sum += bucket.values.numel() * bucket.values.element_size();
+  return sum;
+}
+
+}  // namespace aft::train

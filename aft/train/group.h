@@ -1,0 +1,67 @@
+// Processes that train one model together, on LibTorch's c10d with Gloo.
+//
+// What goes wrong with one ends all, soon, and with its name. Each process
+// shows a sign of life twice a second at the place where all have met; who
+// waits for longer than `timeout` looks for those that show none, and tells
+// the others.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "aft/train/world.h"
+
+namespace aft::train {
+
+/// Another process has failed, or cannot be reached; the message names it.
+struct PeerError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Every process calls the same functions in the same order, with tensors of
+/// the same shape and type, on the CPU and contiguous. Not for several threads.
+/// Functions throw PeerError, after which only the destructor may be called.
+class Group {
+ public:
+  /// Waits for all processes of the world; timeout in seconds, above 0. A
+  /// process that lives but does not come to an exchange is given ten times as
+  /// long.
+  Group(const World& world, double timeout);
+  /// Without leave() before it, tells the others that this process has ended.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const { return world_.rank; }
+  int size() const { return world_.size; }
+
+  /// x becomes the sum over all processes, to the bit the same in each.
+  void sum(at::Tensor x);
+  /// Begins it, and goes on; x must not be touched until finish(). Returns its
+  /// number.
+  int64_t begin_sum(at::Tensor x);
+  /// Waits for it. Numbers in the order of their beginning.
+  void finish(int64_t number);
+  /// x becomes rank 0's.
+  void broadcast(at::Tensor x);
+  /// Rank 0's text.
+  std::string broadcast(const std::string& text);
+  /// Whether any process says so.
+  bool any(bool mine);
+
+  /// Waits for all, and then ends the connections.
+  void leave();
+  /// Tells the others why this process ends.
+  void fail(const std::string& why);
+
+ private:
+  struct Shared;
+  World world_;
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace aft::train

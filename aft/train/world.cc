@@ -1,0 +1,103 @@
+#include "aft/train/world.h"
+
+#include <cerrno>
+#include <cstdlib>
+
+namespace aft::train {
+namespace {
+
+constexpr uint16_t kPort = 29500;  // torchrun's
+// Jobs of Slurm that share a machine need ports of their own.
+constexpr int64_t kFirstPort = 15000, kPorts = 15000;
+
+class Reader {
+ public:
+  explicit Reader(const Environment& environment) : get_(environment) {}
+
+  bool has(const char* name) const { return get_(name) != nullptr; }
+  std::string text(const char* name, const std::string& otherwise) const {
+    const char* value = get_(name);
+    return value && *value ? value : otherwise;
+  }
+  /// A whole number in [low, high].
+  int64_t number(const char* name, int64_t low, int64_t high) const {
+    const char* value = get_(name);
+    char* end = nullptr;
+    errno = 0;
+    const int64_t x = value ? std::strtoll(value, &end, 10) : 0;
+    if (!value || end == value || *end != 0 || errno != 0 || x < low ||
+        x > high)
+      throw WorldError(std::string("the variable ") + name +
+                       ": expected a number from " + std::to_string(low) +
+                       " to " + std::to_string(high) + ", got " +
+                       (value ? "'" + std::string(value) + "'" : "nothing"));
+    return x;
+  }
+  int64_t number(const char* name, int64_t low, int64_t high,
+                 int64_t otherwise) const {
+    return has(name) ? number(name, low, high) : otherwise;
+  }
+
+ private:
+  const Environment& get_;
+};
+
+constexpr int64_t kMost = 1 << 20;  // processes
+
+void ranks(const Reader& read, const char* rank, const char* size,
+           const char* local, World& world) {
+  world.size = static_cast<int>(read.number(size, 1, kMost));
+  world.rank = static_cast<int>(read.number(rank, 0, world.size - 1));
+  world.local_rank = static_cast<int>(read.number(local, 0, world.size - 1, 0));
+}
+
+}  // namespace
+
+std::string first_node(const std::string& list) {
+  const size_t open = list.find('['), comma = list.find(',');
+  if (open == std::string::npos || comma < open) return list.substr(0, comma);
+  const size_t end = list.find_first_of("-,]", open);
+  return list.substr(0, open) +
+         list.substr(open + 1, end == std::string::npos ? end : end - open - 1);
+}
+
+World world_of(const Environment& environment) {
+  const Reader read(environment);
+  World world;
+  std::string address;
+  int64_t port = kPort;
+  if (read.has("RANK") || read.has("WORLD_SIZE")) {
+    ranks(read, "RANK", "WORLD_SIZE", "LOCAL_RANK", world);
+    world.hosted = read.text("TORCHELASTIC_USE_AGENT_STORE", "") == "True";
+  } else if (read.has("SLURM_PROCID") && read.has("SLURM_STEP_NODELIST")) {
+    ranks(read, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", world);
+    address = first_node(read.text("SLURM_STEP_NODELIST", ""));
+    port = kFirstPort + read.number("SLURM_JOB_ID", 0, INT64_MAX, 0) % kPorts;
+  } else if (read.has("OMPI_COMM_WORLD_RANK")) {
+    ranks(read, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+          "OMPI_COMM_WORLD_LOCAL_RANK", world);
+    if (read.number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, kMost, 1) == world.size)
+      address = "127.0.0.1";
+  } else if (read.has("PMI_RANK")) {
+    ranks(read, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", world);
+    if (read.number("MPI_LOCALNRANKS", 1, kMost, 1) == world.size)
+      address = "127.0.0.1";
+  }
+  world.restarts =
+      static_cast<int>(read.number("TORCHELASTIC_RESTART_COUNT", 0, kMost, 0));
+  if (world.size == 1) return world;
+  world.address = read.text("MASTER_ADDR", address);
+  if (world.address.empty())
+    throw WorldError(
+        "the variable MASTER_ADDR: expected the address of rank 0, where " +
+        std::to_string(world.size) + " processes meet, got nothing");
+  world.port =
+      static_cast<uint16_t>(read.number("MASTER_PORT", 1, 65535, port));
+  return world;
+}
+
+World world_of_process() {
+  return world_of([](const char* name) { return std::getenv(name); });
+}
+
+}  // namespace aft::train

@@ -1,0 +1,170 @@
+#include "cli/launch.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+
+#include "cli/child.h"
+#include "cli/commands.h"
+
+namespace aft::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kGrace(20);  // for the others to see it and end
+
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* any = reinterpret_cast<sockaddr*>(&address);
+  const bool good = fd >= 0 && bind(fd, any, length) == 0 &&
+                    getsockname(fd, any, &length) == 0;
+  const int why = errno;
+  if (fd >= 0) close(fd);
+  if (!good)
+    throw std::runtime_error(std::string("launch: no port on this machine: ") +
+                             std::strerror(why));
+  return ntohs(address.sin_port);
+}
+
+/// The processes that still run.
+struct Ranks {
+  std::vector<pid_t> pids;  // 0: ended
+  ~Ranks() { signal(SIGKILL); }
+  void signal(int which) const {
+    for (const pid_t pid : pids)
+      if (pid > 0) kill(pid, which);
+  }
+  bool any() const {
+    return std::any_of(pids.begin(), pids.end(), [](pid_t p) { return p > 0; });
+  }
+};
+
+std::string described_end(size_t rank, int status) {
+  return "rank " + std::to_string(rank) +
+         (WIFSIGNALED(status)
+              ? " was killed by signal " + std::to_string(WTERMSIG(status))
+              : " ended with exit code " + std::to_string(WEXITSTATUS(status)));
+}
+
+void on_signal(int) { interrupted = 1; }
+
+struct Options {
+  int processes = 2, restarts = 0, port = 0;
+  std::vector<std::string> arguments;
+};
+
+void run(const Options& o) {
+  if (o.arguments.empty() || o.arguments[0] != "train")
+    throw UsageError(
+        "launch: expected `train ...` to run, got " +
+        (o.arguments.empty() ? "nothing" : "'" + o.arguments[0] + "'"));
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  for (int tries = 0;; ++tries) {
+    const Launched end = launch(o.processes, o.arguments, o.port, tries, -1);
+    if (end.code == 0) return;
+    // A wrong call stays wrong.
+    if (interrupted != 0 || end.code == 2 || tries >= o.restarts)
+      throw std::runtime_error("launch: " + end.what);
+    std::cerr << "launch: " << end.what
+              << "; starting again from the last checkpoint (" << tries + 1
+              << " of " << o.restarts << ")" << std::endl;
+  }
+}
+
+}  // namespace
+
+Launched launch(int processes, const std::vector<std::string>& arguments,
+                int port, int restarts, int rank0_out) {
+  if (port == 0) port = free_port();
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  Ranks ranks;
+  for (int r = 0; r < processes; ++r) {
+    Variables variables = {
+        {"RANK", std::to_string(r)},
+        {"LOCAL_RANK", std::to_string(r)},
+        {"WORLD_SIZE", std::to_string(processes)},
+        {"MASTER_ADDR", "127.0.0.1"},
+        {"MASTER_PORT", std::to_string(port)},
+        {"TORCHELASTIC_RESTART_COUNT", std::to_string(restarts)},
+        {"TORCHELASTIC_USE_AGENT_STORE", "False"}};
+    if (!getenv("OMP_NUM_THREADS"))
+      variables.emplace_back(
+          "OMP_NUM_THREADS",
+          std::to_string(
+              std::max(1u, cores / static_cast<unsigned>(processes))));
+    ranks.pids.push_back(
+        start_aft(arguments, variables, r == 0 ? rank0_out : -1, -1));
+  }
+  Launched result;
+  bool told = false, killed = false;
+  Clock::time_point failed;
+  while (ranks.any()) {
+    for (size_t r = 0; r < ranks.pids.size(); ++r) {
+      int status = 0;
+      if (ranks.pids[r] == 0 ||
+          waitpid(ranks.pids[r], &status, WNOHANG) != ranks.pids[r])
+        continue;
+      ranks.pids[r] = 0;
+      const int code = exit_code(status);
+      if (code == 0 || result.code != 0) continue;
+      result = {code, described_end(r, status)};
+      failed = Clock::now();
+    }
+    if (interrupted != 0 && !told) ranks.signal(SIGINT), told = true;
+    if (result.code != 0 && !killed && Clock::now() > failed + kGrace)
+      ranks.signal(SIGKILL), killed = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return result;
+}
+
+void add_launch(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "launch", "Train with several processes on this machine");
+  command
+      ->add_option("-n,--processes", o->processes,
+                   "How many; each takes its part of every batch; default: 2")
+      ->check(CLI::Range(1, 4096).description(""))
+      ->type_name("N");
+  command
+      ->add_option("--max-restarts", o->restarts,
+                   "When a process dies, start all again from the last "
+                   "checkpoint, at most N times; default: 0")
+      ->check(CLI::Range(0, 1 << 20).description(""))
+      ->type_name("N");
+  command
+      ->add_option("--port", o->port,
+                   "Where the processes meet; default: any that is free")
+      ->check(CLI::Range(1, 65535).description(""))
+      ->type_name("PORT");
+  command->add_option("command", o->arguments, "-- train ...")->type_name("");
+  command->footer(
+      "What `aft train` prints comes from rank 0; errors name their rank.\n"
+      "On several machines, torchrun, srun or mpirun start `aft train` "
+      "themselves (docs/distributed.md).\n"
+      "\n"
+      "Examples:\n"
+      "  aft launch -n 2 -- train text-aft-local-4x128 --out book\n"
+      "  aft launch -n 4 --max-restarts 3 -- train --resume book");
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace aft::cli

@@ -1,0 +1,213 @@
+"""Runs of `aft train` that are killed at random moments, again and again, from
+before they have a directory to their last file, and the disk that is full: in
+the end they are to the bit what they would have been. Argument: the program.
+AFT_SEED repeats a choice of moments, as far as a clock can."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from program import AFT, TIMEOUT, ProgramTest, aft, main, metrics, sets
+
+TRAIN = ["train", "--threads", 1]  # sums in one order
+NEW = [*TRAIN, "text-aft-local-4x128", *sets(
+    model__layers=1, model__width=16, model__length=32, train__batch=2,
+    train__validate=5, train__save=2, train__report=2, train__ema=0.9,
+    data__valid_bytes=300, train__steps=120,
+)]  # fmt: skip
+KILLS, SHARE = 51, 17  # in all, and of a run, if it takes so many
+FILES = ["config.json", "curve.svg", "metrics.jsonl", "model.safetensors", "state"]
+CHECKPOINT = "state/checkpoint.safetensors"
+
+
+def seen(out):
+    """Names and times of the files of a run, to see changes by."""
+    found = []
+    for place in (out, out / "state"):
+        try:
+            with os.scandir(place) as entries:
+                found += [(e.path, e.stat().st_mtime_ns, e.stat().st_size)
+                          for e in entries]  # fmt: skip
+            found.append(str(place))
+        except FileNotFoundError:
+            pass
+    return sorted(map(str, found))
+
+
+def call(out):
+    """The run, new or going on, as a user would begin it."""
+    if (out / "config.json").exists():
+        return [*TRAIN, "--resume", out]
+    return [*NEW, "--out", out]
+
+
+def saved(out):
+    checkpoint = out / CHECKPOINT
+    return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+
+
+class CrashTest(ProgramTest):
+    def same(self, whole, out):
+        self.same_runs(whole, out)
+
+        def without_clock(run):
+            clock = ("seconds", "tokens_per_second")
+            return [
+                {k: v for k, v in line.items() if k not in clock}
+                for line in metrics(run)
+            ]
+
+        self.assertEqual(without_clock(whole), without_clock(out))
+        self.assertEqual(FILES, sorted(os.listdir(out)))
+        self.assertEqual(["checkpoint.safetensors"], os.listdir(out / "state"))
+
+
+class TestKill(CrashTest):
+    def start(self, out):
+        return subprocess.Popen(
+            [AFT, *map(str, call(out))],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def kill(self, run, out, wait, changes):
+        """After so many seconds and then so many changes on the disk. Whether
+        there was still something to kill."""
+        deadline = time.monotonic() + TIMEOUT
+        try:
+            run.wait(timeout=wait)
+        except subprocess.TimeoutExpired:
+            last = seen(out)
+            while changes > 0 and run.poll() is None:
+                self.assertLess(time.monotonic(), deadline)
+                now = seen(out)
+                if now == last:
+                    time.sleep(0.0003)
+                else:
+                    last, changes = now, changes - 1
+        run.send_signal(signal.SIGKILL)
+        error = run.communicate()[1].decode("utf-8", "replace")
+        self.assertIn(run.returncode, (0, -signal.SIGKILL), error)
+        return run.returncode != 0
+
+    def test_killed_and_resumed_is_the_same_to_the_bit(self):
+        seed = int(os.environ.get("AFT_SEED", time.time_ns() % 2**32))
+        print(f"AFT_SEED={seed}", flush=True)
+        rng = random.Random(seed)
+        whole = self.work / "whole"
+        begin = time.monotonic()
+        run = self.start(whole)
+        while not saved(whole):  # how long it takes to get anywhere
+            self.assertIsNone(run.poll())
+            self.assertLess(time.monotonic(), begin + TIMEOUT)
+            time.sleep(0.001)
+        reach = time.monotonic() - begin
+        run.communicate(timeout=TIMEOUT)
+        self.assertEqual(run.returncode, 0)
+        kills = {"before its directory": 0, "before its config.json": 0,
+                 "before more was saved": 0, "after": 0}  # fmt: skip
+        torn = runs = 0
+        limit = 1.5 * reach
+        while sum(kills.values()) < KILLS:
+            out = self.work / f"run{runs}"
+            runs += 1
+            for number in range(KILLS):
+                before = saved(out)
+                # By the clock alone, or in the midst of writing.
+                changes = rng.choice((0, 0, 0, 1, 2, 3, 5, 8))
+                run = self.start(out)
+                enough = number >= SHARE or sum(kills.values()) >= KILLS
+                wait = TIMEOUT if enough else rng.uniform(0, limit)
+                if not self.kill(run, out, wait, changes):
+                    limit *= 0.7
+                    break
+                more = saved(out) != before
+                kills["before its directory" if not out.exists()
+                      else "before its config.json"
+                      if not (out / "config.json").exists()
+                      else "after" if more else "before more was saved"] += 1  # fmt: skip
+                torn += any("unfinished" in name for name in seen(out))
+                # As fast or as slow as the machine is now: every second time,
+                # or so, the run gets somewhere.
+                limit *= 0.8 if more else 1.2
+            self.same(whole, out)
+        print(f"{kills} kills, {torn} in the midst of a file, {runs} runs")
+        for phase in ("before its directory", "before more was saved", "after"):
+            self.assertGreater(kills[phase], 0, phase)
+
+    def test_killed_before_there_is_a_run(self):
+        """The same call again begins again, whatever is left."""
+        whole, out = self.work / "whole", self.work / "run"
+        self.succeed(*NEW, "--out", whole)
+        out.mkdir()
+        (out / "state").mkdir()
+        (out / "state/.unfinished-1-7").write_bytes(b"half")
+        (out / ".unfinished-1-8").write_bytes(b"half")
+        self.fails(1, [f"{out}/config.json"], "train", "--resume", out)
+        # A first checkpoint, of other weights.
+        other = self.work / "other"
+        self.succeed(*NEW, "--out", other, "--set", "train.seed=5")
+        shutil.copy(other / CHECKPOINT, out / CHECKPOINT)
+        self.succeed(*NEW, "--out", out)
+        self.same(whole, out)
+
+
+class TestFullDisk(CrashTest):
+    """On a small disk of its own."""
+
+    def setUp(self):
+        super().setUp()
+        self.disk = Path(tempfile.mkdtemp(dir=self.work))
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=2m", "none", self.disk],
+            capture_output=True, text=True,
+        )  # fmt: skip
+        if mounted.returncode != 0:
+            self.skipTest(f"no disk can be mounted: {mounted.stderr.strip()}")
+        self.addCleanup(subprocess.run, ["umount", "--lazy", self.disk], check=True)
+
+    def leave(self, free):
+        """Fills the disk but for so many bytes."""
+        ballast = self.disk / "ballast"
+        ballast.write_bytes(b"")
+        page = 4096
+        space = os.statvfs(self.disk)
+        size = space.f_bavail * space.f_frsize - page * -(-free // page)
+        ballast.write_bytes(bytes(max(0, size)))
+
+    def fails_for_space(self, out):
+        done = aft(*call(out))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        last = done.stderr.splitlines()[-1]
+        self.assertTrue(last.startswith("aft: "), last)
+        self.assertIn("No space left on device", last)
+        self.assertIn(f"{out}", last)
+        self.assertEqual([], [name for name in seen(out) if "unfinished" in name])
+        return last
+
+    def test_resumes_once_there_is_space(self):
+        whole, out = self.work / "whole", self.disk / "run"
+        self.succeed(*NEW, "--out", whole)
+        size = (whole / CHECKPOINT).stat().st_size
+        for free in (0, 8192, size // 2):
+            self.leave(free)
+            self.fails_for_space(out)
+            self.assertFalse(saved(out))
+        # The old checkpoint and the new have to find room at once.
+        for free in (size + 32768, 2 * size - 4096, 2 * size + 40960):
+            self.leave(free - sum(f.stat().st_size for f in out.rglob("*")))
+            self.assertIn(str(out / CHECKPOINT), self.fails_for_space(out))
+            kept = (out / CHECKPOINT).read_bytes()
+            self.fails_for_space(out)
+            self.assertEqual(kept, (out / CHECKPOINT).read_bytes())
+        (self.disk / "ballast").unlink()
+        self.assertIn("going on from step", self.succeed(*call(out)).stderr)
+        self.same(whole, out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,306 @@
+// A run is disturbed at each operation on its files, in each way that there is:
+// it goes on, or ends with an error that says what failed; and the next run
+// ends to the bit as if nothing had been.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "aft/io/file.h"
+#include "aft/nn/batch_norm.h"
+#include "aft/train/trainer.h"
+#include "tests/train/faults.h"
+
+namespace aft::train {
+namespace {
+
+namespace fs = std::filesystem;
+using faults::disk;
+using faults::Fault;
+using faults::Operation;
+
+/// Small, with all that a checkpoint holds: running statistics too.
+class Tiny : public Task {
+ public:
+  Tiny() {
+    torch::manual_seed(3);
+    net_->push_back(
+        torch::nn::Linear(torch::nn::LinearOptions(3, 4).bias(false)));
+    net_->push_back(nn::BatchNorm(nn::BatchNormOptions(4)));
+  }
+  torch::nn::Module& model() override { return *net_; }
+  torch::Tensor loss(int64_t first, int64_t count, uint64_t) override {
+    const torch::Tensor x = torch::arange(first, first + 3 * count).sin();
+    return (net_->forward(x.view({count, 3})) - 1).pow(4).mean();
+  }
+  Validation validate() override {
+    torch::NoGradGuard no_grad;
+    const double loss = this->loss(100, 9, 0).item<double>();
+    return {loss, loss, {}};
+  }
+  int64_t tokens() const override { return 1; }
+
+ private:
+  torch::nn::Sequential net_;
+};
+
+constexpr int64_t kSteps = 6;
+/// What a process that was killed left; number 1 always lives.
+constexpr const char* kLeft = "state/.unfinished-1-0";
+
+/// As `aft train` does it: the first checkpoint, config.json, the run.
+void train(const std::string& root, bool resume, int64_t stop_after) {
+  TrainConfig c;
+  c.steps = kSteps, c.batch = 5, c.save = 2, c.validate = 3, c.report = 2;
+  c.rate = 0.01, c.warmup = 1, c.ema = 0.9;
+  Tiny task;
+  Trainer trainer(task, c, root);
+  if (resume) {
+    trainer.resume();
+  } else {
+    io::remove_unfinished(root);
+    io::remove_unfinished(root + "/state");
+    trainer.save();
+    io::write_file(root + "/config.json", "{}\n");
+  }
+  Hooks hooks;
+  hooks.stop = [&] { return trainer.step() >= stop_after; };
+  trainer.run(hooks);
+}
+
+struct Outcome {
+  bool ended = false, gone = false;
+  std::string error;
+  std::vector<Operation> operations;
+};
+
+Outcome run(const std::string& root, Fault fault = Fault::kNone, size_t at = 0,
+            int64_t stop_after = kSteps) {
+  const bool resume = fs::exists(root + "/config.json");
+  disk = {};
+  disk.root = root, disk.fault = fault, disk.at = at;
+  Outcome out;
+  try {
+    train(root, resume, stop_after);
+    faults::next("end", root);
+    out.ended = true;
+  } catch (const std::exception& e) {
+    out.error = e.what();
+  }
+  out.gone = disk.gone;
+  out.operations = disk.seen;
+  disk = {};
+  return out;
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// All files of a run by name; metrics.jsonl without the clock.
+std::map<std::string, std::string> files(const std::string& root) {
+  std::map<std::string, std::string> out;
+  for (const auto& entry : fs::recursive_directory_iterator(root))
+    if (!entry.is_directory())
+      out[entry.path().lexically_relative(root)] = contents(entry.path());
+  std::istringstream in(out["metrics.jsonl"]);
+  std::string line, metrics;
+  while (std::getline(in, line)) {
+    auto j = nlohmann::json::parse(line, nullptr, false);
+    if (j.is_object()) j.erase("tokens_per_second"), j.erase("seconds");
+    metrics += j.dump() + "\n";
+  }
+  out["metrics.jsonl"] = metrics;
+  return out;
+}
+
+std::vector<Fault> faults_of(const std::string& call) {
+  const std::vector<Fault> ends = {Fault::kKilled, Fault::kNoPower,
+                                   Fault::kNoPowerNoNames};
+  const auto with = [&](std::vector<Fault> more) {
+    more.insert(more.end(), ends.begin(), ends.end());
+    return more;
+  };
+  if (call == "write")
+    return with({Fault::kInterrupted, Fault::kShort, Fault::kNoSpace,
+                 Fault::kBroken, Fault::kTorn});
+  if (call == "create" || call == "fsync")
+    return with({Fault::kInterrupted, Fault::kNoSpace, Fault::kBroken});
+  if (call == "close") return with({Fault::kInterrupted, Fault::kBroken});
+  if (call == "rename" || call == "mkdir")
+    return with({Fault::kNoSpace, Fault::kBroken});
+  if (call == "fchmod" || call == "unlink") return with({Fault::kBroken});
+  if (call == "end") return ends;
+  // The others change nothing: to end there is to end at the next that does.
+  if (call == "open" || call == "read" || call == "flock")
+    return {Fault::kInterrupted, Fault::kBroken};
+  return {Fault::kBroken};  // stat, access, fopen
+}
+
+bool is_end(Fault f) {
+  return f == Fault::kKilled || f == Fault::kTorn || f == Fault::kNoPower ||
+         f == Fault::kNoPowerNoNames;
+}
+
+bool unfinished(const std::string& path) {
+  return path.find("/.unfinished-") != std::string::npos;
+}
+
+/// Whether a run may go on in spite of an error.
+bool may_ignore(const Operation& o) {
+  return o.call == "stat" || o.call == "access" || o.call == "flock" ||
+         o.call == "unlink" ||
+         // What is left over, and cannot be looked at.
+         (o.call == "open" && unfinished(o.path)) ||
+         // What was synced or renamed before.
+         (o.call == "close" && !unfinished(o.path));
+}
+
+bool names_a_file(const std::string& root, const std::string& error) {
+  for (const char* name :
+       {"/config.json", "/metrics.jsonl", "/model.safetensors",
+        "/state/checkpoint.safetensors", "/state:"})
+    if (error.find(root + name) != std::string::npos) return true;
+  return false;
+}
+
+class Crash : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    // In memory where there is such a place: disks wait at every rename.
+    const std::string memory = "/dev/shm", place = ::testing::TempDir();
+    work_ = fs::canonical(access(memory.c_str(), W_OK) == 0 ? memory : place)
+                .string() +
+            "/crash_test_XXXXXX";
+    ASSERT_NE(mkdtemp(work_.data()), nullptr);
+    fs::create_directory(work_ + "/whole");
+    const Outcome whole = run(work_ + "/whole");
+    ASSERT_TRUE(whole.ended) << whole.error;
+    whole_ = files(work_ + "/whole");
+    ASSERT_EQ(whole_.size(), 4u);
+    ASSERT_GT(whole_["metrics.jsonl"].size(), 100u);
+  }
+  void TearDown() override { fs::remove_all(work_); }
+
+  /// Every fault at every operation of a run that begins in a copy of `begin`.
+  void disturb(const std::string& begin) {
+    const std::string root = work_ + "/run";
+    const auto copy = [&] {
+      for (const auto& old : fs::directory_iterator(work_))
+        if (old.path().filename().string().rfind("run", 0) == 0)
+          fs::remove_all(old.path());
+      fs::copy(begin, root, fs::copy_options::recursive);
+    };
+    copy();
+    const Outcome counted = run(root);
+    ASSERT_TRUE(counted.ended) << counted.error;
+    EXPECT_TRUE(files(root) == whole_);
+    const std::vector<Operation>& operations = counted.operations;
+    ASSERT_GT(operations.size(), 30u);
+    std::map<std::string, int> kinds;
+    int cases = 0;
+    for (size_t i = 0; i < operations.size(); ++i) {
+      const Operation& o = operations[i];
+      ++kinds[o.call];
+      for (const Fault fault : faults_of(o.call)) {
+        SCOPED_TRACE("operation " + std::to_string(i) + ", " + o.call + " " +
+                     o.path + ", fault " +
+                     std::to_string(static_cast<int>(fault)));
+        copy();
+        ++cases;
+        check(root, o, fault, run(root, fault, i));
+        const Outcome again = run(root);
+        EXPECT_TRUE(again.ended) << again.error;
+        const auto now = files(root);
+        for (const auto& [name, text] : now)
+          EXPECT_TRUE(whole_.count(name) && whole_[name] == text) << name;
+        EXPECT_EQ(now.size(), whole_.size());
+        if (HasFailure()) return;  // the first is enough
+      }
+    }
+    for (const char* call : {"create", "write", "fsync", "close", "rename",
+                             "mkdir", "stat", "open", "flock", "end"})
+      EXPECT_GT(kinds[call], 0) << call;
+    RecordProperty("operations", static_cast<int>(operations.size()));
+    RecordProperty("cases", cases);
+    printf("%zu operations, %d faults\n", operations.size(), cases);
+  }
+
+  void check(const std::string& root, const Operation& o, Fault fault,
+             const Outcome& got) {
+    if (is_end(fault)) {
+      EXPECT_TRUE(got.gone) << got.error;
+      return;
+    }
+    if (got.ended) {
+      EXPECT_TRUE(fault == Fault::kInterrupted || fault == Fault::kShort ||
+                  may_ignore(o));
+      auto now = files(root);
+      if (o.path == root + "/" + kLeft) now.erase(kLeft);
+      EXPECT_TRUE(now == whole_);
+      return;
+    }
+    EXPECT_TRUE(fault == Fault::kNoSpace || fault == Fault::kBroken)
+        << got.error;
+    EXPECT_TRUE(names_a_file(root, got.error)) << got.error;
+    const char* reason = strerror(fault == Fault::kNoSpace ? ENOSPC : EIO);
+    EXPECT_NE(got.error.find(reason), std::string::npos) << got.error;
+    for (const auto& [name, text] : files(root))
+      EXPECT_TRUE(!unfinished("/" + name) || name == kLeft) << name;
+  }
+
+  std::string work_;
+  std::map<std::string, std::string> whole_;
+};
+
+TEST_F(Crash, ANewRun) {
+  fs::create_directory(work_ + "/empty");
+  disturb(work_ + "/empty");
+}
+
+/// Of a run that was killed before, with a torn line and a file left over.
+TEST_F(Crash, ARunThatGoesOn) {
+  const std::string begin = work_ + "/begin";
+  fs::create_directory(begin);
+  ASSERT_TRUE(run(begin, Fault::kNone, 0, 4).ended);
+  std::ofstream(begin + "/metrics.jsonl", std::ios::app) << "{\"step\":5,\"lo";
+  std::ofstream(begin + "/" + kLeft) << "half";
+  disturb(begin);
+}
+
+/// What a call has returned from outlasts a failure of power, by itself: the
+/// runs above have calls that make up for each other.
+TEST_F(Crash, WhatIsWrittenLasts) {
+  const auto lasts = [&](const std::string& path, const auto& write) {
+    disk = {};
+    disk.root = work_;
+    write();
+    faults::lose_power(true);
+    disk = {};
+    EXPECT_TRUE(fs::exists(path)) << path;
+  };
+  const std::string a = work_ + "/a", b = a + "/b", c = a + "/c";
+  lasts(a, [&] { EXPECT_TRUE(io::make_directory(a)); });
+  EXPECT_FALSE(io::make_directory(a));
+  lasts(b, [&] { io::append_file(b, "one\n"); });
+  lasts(b, [&] { io::append_file(b, "two\n"); });
+  EXPECT_EQ(contents(b), "one\ntwo\n");
+  lasts(c, [&] { io::write_file(c, "old"); });
+  lasts(c, [&] { io::write_file(c, "new"); });
+  EXPECT_EQ(contents(c), "new");
+  // And the disk does lose what was not synced.
+  disk.root = work_;
+  const int fd = open((a + "/d").c_str(), O_WRONLY | O_CREAT, 0666);
+  EXPECT_EQ(write(fd, "x", 1), 1);
+  close(fd);
+  faults::lose_power(true);
+  disk = {};
+  EXPECT_FALSE(fs::exists(a + "/d"));
+}
+
+}  // namespace
+}  // namespace aft::train

@@ -1,0 +1,140 @@
+// Processes that meet, exchange, and lose each other. Ranks are threads here;
+// tests/cli/launch_test.py has processes that die.
+#include "aft/train/group.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/train/ranks.h"
+
+namespace aft::train {
+namespace {
+
+using std::chrono::steady_clock;
+
+double seconds_since(steady_clock::time_point t) {
+  return std::chrono::duration<double>(steady_clock::now() - t).count();
+}
+
+TEST(Group, SumsAndBroadcasts) {
+  for (const int N : {1, 2, 4}) {
+    SCOPED_TRACE(N);
+    in_ranks(N, 20, [N](Group& g) {
+      EXPECT_EQ(g.size(), N);
+      torch::Tensor x = torch::full({1000}, g.rank() + 1.0);
+      g.sum(x);
+      EXPECT_EQ(x[999].item<double>(), N * (N + 1) / 2);
+      torch::Tensor y = torch::full({3}, g.rank(), torch::kLong);
+      g.broadcast(y);
+      EXPECT_EQ(y.sum().item<int64_t>(), 0);
+      EXPECT_EQ(g.broadcast(g.rank() == 0 ? "from rank 0" : ""), "from rank 0");
+      EXPECT_EQ(g.broadcast(std::string()), "");
+      EXPECT_TRUE(g.any(g.rank() == N - 1));
+      EXPECT_FALSE(g.any(false));
+      g.leave();
+    });
+  }
+}
+
+TEST(Group, SumsAreTheSameToTheBitInEachAndOverlap) {
+  std::vector<torch::Tensor> all(4);
+  in_ranks(4, 20, [&](Group& g) {
+    torch::manual_seed(7);  // of a generator that threads share: any numbers
+    std::vector<torch::Tensor> x;
+    std::vector<int64_t> numbers;
+    for (int i = 0; i < 5; ++i) {
+      x.push_back(torch::rand({10007}) * 1e3 - g.rank());
+      numbers.push_back(g.begin_sum(x.back()));
+    }
+    for (const int64_t n : numbers) g.finish(n);
+    all[static_cast<size_t>(g.rank())] = torch::cat(x);
+    g.leave();
+  });
+  for (const torch::Tensor& x : all) EXPECT_TRUE(torch::equal(x, all[0]));
+}
+
+TEST(Group, OneThatFailsEndsAllWithItsWords) {
+  const auto begin = steady_clock::now();
+  in_ranks(3, 30, [](Group& g) {
+    if (g.rank() == 1) return g.fail("out of cheese");
+    torch::Tensor x = torch::ones({10});
+    try {
+      for (;;) g.sum(x);
+    } catch (const PeerError& e) {
+      EXPECT_STREQ(e.what(), "rank 1: out of cheese");
+    }
+  });
+  EXPECT_LT(seconds_since(begin), 25);  // not the timeout
+}
+
+TEST(Group, OneThatEndsEarlyIsNamed) {
+  in_ranks(3, 30, [](Group& g) {
+    if (g.rank() == 2) return;
+    torch::Tensor x = torch::ones({10});
+    try {
+      for (;;) g.sum(x);
+    } catch (const PeerError& e) {
+      EXPECT_STREQ(e.what(), "rank 2: ended early");
+    }
+  });
+}
+
+TEST(Group, OneThatLivesButDoesNotComeIsNamed) {
+  in_ranks(2, 0.3, [](Group& g) {
+    torch::Tensor x = torch::ones({10});
+    g.sum(x);
+    if (g.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::seconds(8));
+    }
+    try {
+      g.sum(x);
+      g.sum(x);
+      FAIL();
+    } catch (const PeerError& e) {
+      EXPECT_NE(std::string(e.what()).find(
+                    "rank 1 lives, but has not come to an exchange"),
+                std::string::npos)
+          << e.what();
+    }
+  });
+}
+
+TEST(Group, OneThatIsSlowIsWaitedFor) {
+  in_ranks(2, 1, [](Group& g) {
+    if (g.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
+    torch::Tensor x = torch::ones({10});
+    g.sum(x);
+    EXPECT_EQ(x[0].item<double>(), 2);
+    g.leave();
+  });
+}
+
+TEST(Group, WhoDoesNotComeAtAllIsNamed) {
+  World world;
+  world.size = 3, world.port = free_port();
+  try {
+    Group g(world, 1);
+    FAIL();
+  } catch (const PeerError& e) {
+    EXPECT_NE(std::string(e.what()).find("ranks 1 and 2 have not come to "
+                                         "127.0.0.1:"),
+              std::string::npos)
+        << e.what();
+  }
+  world.rank = 1;
+  try {
+    Group g(world, 1);
+    FAIL();
+  } catch (const PeerError& e) {
+    EXPECT_NE(std::string(e.what()).find("rank 0 cannot be reached at "
+                                         "127.0.0.1:"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace aft::train

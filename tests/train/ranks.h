@@ -1,0 +1,50 @@
+// Ranks of one group as threads of one process.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "aft/train/group.h"
+
+namespace aft::train {
+
+inline uint16_t free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* any = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(bind(fd, any, length), 0);
+  EXPECT_EQ(getsockname(fd, any, &length), 0);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+/// Each rank in a thread; what it throws fails the test.
+inline void in_ranks(int N, double timeout,
+                     const std::function<void(Group&)>& body) {
+  World world;
+  world.size = N, world.port = free_port();
+  std::vector<std::thread> threads;
+  for (int r = 0; r < N; ++r) {
+    world.rank = world.local_rank = r;
+    threads.emplace_back([world, timeout, &body] {
+      try {
+        Group group(world, timeout);
+        body(group);
+      } catch (const std::exception& e) {
+        ADD_FAILURE() << "rank " << world.rank << ": " << e.what();
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+}  // namespace aft::train

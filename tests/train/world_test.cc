@@ -1,0 +1,132 @@
+// Who this process is, as launchers say it.
+#include "aft/train/world.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace aft::train {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+World world(const Variables& variables) {
+  return world_of([&](const char* name) {
+    const auto at = variables.find(name);
+    return at == variables.end() ? nullptr : at->second.c_str();
+  });
+}
+
+void expect(const World& w, int rank, int size, int local,
+            const std::string& address, int port) {
+  EXPECT_EQ(w.rank, rank);
+  EXPECT_EQ(w.size, size);
+  EXPECT_EQ(w.local_rank, local);
+  EXPECT_EQ(w.address, address);
+  EXPECT_EQ(w.port, port);
+}
+
+TEST(World, OneProcessWithoutVariables) {
+  const World w = world({});
+  EXPECT_EQ(w.rank, 0);
+  EXPECT_EQ(w.size, 1);
+  EXPECT_FALSE(w.hosted);
+  // Interactive shells of Slurm have these, and no step.
+  EXPECT_EQ(world({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}}).size, 1);
+}
+
+TEST(World, Torchrun) {
+  const Variables v = {{"RANK", "5"},
+                       {"WORLD_SIZE", "8"},
+                       {"LOCAL_RANK", "1"},
+                       {"MASTER_ADDR", "node7"},
+                       {"MASTER_PORT", "1234"}};
+  expect(world(v), 5, 8, 1, "node7", 1234);
+  Variables agent = v;
+  agent["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  agent["TORCHELASTIC_RESTART_COUNT"] = "3";
+  EXPECT_TRUE(world(agent).hosted);
+  EXPECT_EQ(world(agent).restarts, 3);
+  // It comes before Slurm's, inside of which it may have been started.
+  agent["SLURM_PROCID"] = "0", agent["SLURM_NTASKS"] = "2";
+  agent["SLURM_STEP_NODELIST"] = "a";
+  EXPECT_EQ(world(agent).rank, 5);
+}
+
+TEST(World, Slurm) {
+  Variables v = {{"SLURM_PROCID", "3"},
+                 {"SLURM_NTASKS", "4"},
+                 {"SLURM_LOCALID", "1"},
+                 {"SLURM_STEP_NODELIST", "gpu[007-009,12],x1"},
+                 {"SLURM_JOB_ID", "30001"}};
+  expect(world(v), 3, 4, 1, "gpu007", 15001);
+  v["MASTER_ADDR"] = "elsewhere", v["MASTER_PORT"] = "99";
+  expect(world(v), 3, 4, 1, "elsewhere", 99);
+}
+
+TEST(World, Mpi) {
+  Variables v = {{"OMPI_COMM_WORLD_RANK", "1"},
+                 {"OMPI_COMM_WORLD_SIZE", "2"},
+                 {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  expect(world(v), 1, 2, 1, "127.0.0.1", 29500);
+  v["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
+  EXPECT_THROW(world(v), WorldError);
+  v["MASTER_ADDR"] = "first";
+  EXPECT_EQ(world(v).address, "first");
+  expect(world({{"PMI_RANK", "2"},
+                {"PMI_SIZE", "3"},
+                {"MPI_LOCALRANKID", "2"},
+                {"MPI_LOCALNRANKS", "3"}}),
+         2, 3, 2, "127.0.0.1", 29500);
+}
+
+TEST(World, FirstNode) {
+  EXPECT_EQ(first_node("a"), "a");
+  EXPECT_EQ(first_node("a,b[1-2]"), "a");
+  EXPECT_EQ(first_node("a[3-5,9],b"), "a3");
+  EXPECT_EQ(first_node("a[10]"), "a10");
+  EXPECT_EQ(first_node("a[10"), "a10");
+  EXPECT_EQ(first_node(""), "");
+}
+
+TEST(World, ErrorsNameTheVariable) {
+  const Variables good = {{"RANK", "1"},
+                          {"WORLD_SIZE", "2"},
+                          {"MASTER_ADDR", "a"},
+                          {"MASTER_PORT", "1"}};
+  EXPECT_EQ(world(good).rank, 1);
+  const auto refused = [&](const std::string& name, const std::string& value,
+                           const std::string& words) {
+    Variables bad = good;
+    bad[name] = value;
+    try {
+      world(bad);
+      FAIL() << name << "=" << value;
+    } catch (const WorldError& e) {
+      EXPECT_NE(std::string(e.what()).find("the variable " + name),
+                std::string::npos)
+          << e.what();
+      EXPECT_NE(std::string(e.what()).find(words), std::string::npos)
+          << e.what();
+    }
+  };
+  refused("RANK", "2", "from 0 to 1, got '2'");
+  refused("RANK", "-1", "got '-1'");
+  refused("RANK", "", "got ''");
+  refused("RANK", "1x", "got '1x'");
+  refused("WORLD_SIZE", "0", "from 1 to");
+  refused("WORLD_SIZE", "99999999999999999999", "from 1 to");
+  refused("LOCAL_RANK", "two", "got 'two'");
+  refused("MASTER_PORT", "65536", "from 1 to 65535");
+  refused("MASTER_ADDR", "", "the address of rank 0");
+  Variables half = good;
+  half.erase("WORLD_SIZE");
+  EXPECT_THROW(world(half), WorldError);
+  half = good;
+  half.erase("RANK");
+  EXPECT_THROW(world(half), WorldError);
+}
+
+}  // namespace
+}  // namespace aft::train
