@@ -23,6 +23,11 @@ int64_t draw(const torch::Tensor& logits, const Sampling& s, double random) {
   std::vector<int64_t> order(static_cast<size_t>(
       s.symbols > 0 ? std::min(s.symbols, x.numel()) : x.numel()));
   std::iota(order.begin(), order.end(), int64_t{0});
+  // Weights or a state beyond all measure: whatever were drawn would be wrong.
+  for (const int64_t i : order)
+    TORCH_CHECK(!std::isnan(value[i]) && value[i] < INFINITY,
+                "draw: the logits of a model must be numbers, got ", value[i],
+                " for symbol ", i);
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return value[a] > value[b]; });
   if (s.temperature <= 0) return order[0];

@@ -59,7 +59,8 @@ class Generator {
 
 /// The next random number in [0, 1) of a stream.
 double next_random(uint64_t& state);
-/// One symbol from logits [vocabulary]; random in [0, 1).
+/// One symbol from logits [vocabulary]; random in [0, 1). Throws c10::Error for
+/// logits that are NaN or +inf.
 int64_t draw(const torch::Tensor& logits, const Sampling& sampling,
              double random);
 

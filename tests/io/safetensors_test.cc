@@ -165,10 +165,8 @@ TEST_F(SafeTensorsTest, RefusesBadFrames) {
   expect_bad(length_prefix(0), "header must begin with '{', got no header");
   expect_bad(length_prefix(3) + "{}",
              "header of 3 bytes must fit in the file, got 2 bytes");
-  expect_bad(length_prefix(100'000'001) + "{}",
-             "header must be at most 100000000 bytes, got length 100000001");
-  expect_bad(length_prefix(uint64_t{1} << 60) + "{}",
-             "at most 100000000 bytes, got length 1152921504606846976");
+  expect_bad(length_prefix(100'000'001), "header must be at most 100000000");
+  expect_bad(length_prefix(1ull << 60), "got length 1152921504606846976");
   expect_bad(std::string(16, '\xff'), "got length 18446744073709551615");
   expect_bad_header(" {}", 0, "header must begin with '{', got ' '");
   expect_bad_header("[]", 0, "header must begin with '{', got '['");

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+
 #include "aft/io/safetensors.h"
 #include "aft/train/checkpoint.h"
 
@@ -33,6 +35,17 @@ TEST(Draw, FollowsItsLimits) {
   EXPECT_EQ(draw(logits, s, 1 - 1e-12), 2);
   s.top_p = 1, s.symbols = 1;
   EXPECT_EQ(draw(logits, s, 1 - 1e-12), 0);
+}
+
+TEST(Draw, NothingFromWhatIsNoNumber) {
+  for (const double bad : {std::nan(""), HUGE_VAL}) {
+    for (const double temperature : {0.0, 1.0}) {
+      Sampling s;
+      s.temperature = temperature;
+      EXPECT_THROW(draw(torch::tensor({1.0, bad, 2.0}), s, 0.5), c10::Error);
+    }
+  }
+  EXPECT_EQ(draw(torch::tensor({1.0, -HUGE_VAL}), Sampling(), 0.99), 0);
 }
 
 /// What greedy decoding should give, by forward passes on at most `length`
