@@ -1,25 +1,36 @@
 #include "cli/app.h"
 
 #include <ATen/Parallel.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <thread>
 
+#include "aft/train/world.h"
 #include "cli/commands.h"
 
 namespace aft::cli {
 namespace {
 
-/// OMP_NUM_THREADS where it is a number, else all cores. Debian's LibTorch
-/// alone would start with one.
+/// OMP_NUM_THREADS where it is a number, else all cores, or this process's
+/// share of them where a launcher says how many there are here and has not
+/// bound it to some. Debian's LibTorch alone would start with one.
 int default_threads() {
   if (const char* text = std::getenv("OMP_NUM_THREADS")) {
     const int n = std::atoi(text);  // of "4,2" the first is the outermost level
     if (n > 0) return n;
   }
-  const unsigned cores = std::thread::hardware_concurrency();
-  return cores > 0 ? static_cast<int>(cores) : 1;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  int processes = 1;
+  if (cores == sysconf(_SC_NPROCESSORS_ONLN)) {
+    try {
+      processes = train::world_of_process().local_size;
+    } catch (const train::WorldError&) {  // for who trains to report
+    }
+  }
+  return std::max(1, cores / processes);
 }
 
 /// Where to read on, after a wrong call: the help of the command as far as it

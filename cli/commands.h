@@ -8,6 +8,10 @@
 
 namespace aft::cli {
 
+/// Exit code of a process that ends because another of its group has failed
+/// (train::PeerError).
+inline constexpr int kPeerFailed = 3;
+
 /// A wrong call, for what the parser cannot see: exit code 2. Every other
 /// exception is a failure: exit code 1.
 struct UsageError : std::runtime_error {

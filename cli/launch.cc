@@ -60,7 +60,8 @@ std::string described_end(size_t rank, int status) {
               : " ended with exit code " + std::to_string(WEXITSTATUS(status)));
 }
 
-void on_signal(int) { interrupted = 1; }
+/// The second one ends all at once.
+void on_signal(int) { interrupted = interrupted == 0 ? 1 : 2; }
 
 struct Options {
   int processes = 2, restarts = 0, port = 0;
@@ -99,6 +100,7 @@ Launched launch(int processes, const std::vector<std::string>& arguments,
     Variables variables = {
         {"RANK", std::to_string(r)},
         {"LOCAL_RANK", std::to_string(r)},
+        {"LOCAL_WORLD_SIZE", std::to_string(processes)},
         {"WORLD_SIZE", std::to_string(processes)},
         {"MASTER_ADDR", "127.0.0.1"},
         {"MASTER_PORT", std::to_string(port)},
@@ -113,7 +115,8 @@ Launched launch(int processes, const std::vector<std::string>& arguments,
         start_aft(arguments, variables, r == 0 ? rank0_out : -1, -1));
   }
   Launched result;
-  bool told = false, killed = false;
+  int told = 0;
+  bool killed = false;
   Clock::time_point failed;
   while (ranks.any()) {
     for (size_t r = 0; r < ranks.pids.size(); ++r) {
@@ -123,11 +126,17 @@ Launched launch(int processes, const std::vector<std::string>& arguments,
         continue;
       ranks.pids[r] = 0;
       const int code = exit_code(status);
-      if (code == 0 || result.code != 0) continue;
-      result = {code, described_end(r, status)};
-      failed = Clock::now();
+      // Those that end because of another are not the cause.
+      if (code == 0 || (result.code != 0 &&
+                        (result.code != kPeerFailed || code == kPeerFailed)))
+        continue;
+      if (result.code == 0) failed = Clock::now();
+      result = {code, killed ? "rank " + std::to_string(r) +
+                                   " did not end with the others, and was "
+                                   "killed"
+                             : described_end(r, status)};
     }
-    if (interrupted != 0 && !told) ranks.signal(SIGINT), told = true;
+    if (interrupted > told) ranks.signal(++told == 1 ? SIGINT : SIGKILL);
     if (result.code != 0 && !killed && Clock::now() > failed + kGrace)
       ranks.signal(SIGKILL), killed = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

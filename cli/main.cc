@@ -1,14 +1,14 @@
 // The program `aft`: sets threads and allocator (the library leaves both
 // alone), hands the command line to app.cc, and turns exceptions into exit
-// codes: 0 done, 1 failed, 2 wrong usage. Messages go to stderr as
-// `aft: <message>`.
+// codes: 0 done, 1 failed, 2 wrong usage, 3 ended because another process of
+// its group failed. Messages go to stderr as `aft: <message>`.
 #include <c10/util/Exception.h>
 #include <malloc.h>
 
-#include <cstdlib>
 #include <iostream>
 #include <new>
 
+#include "aft/train/world.h"
 #include "cli/app.h"
 #include "cli/commands.h"
 
@@ -25,10 +25,13 @@ void keep_memory() {
 }
 
 int report(const std::string& message, int code) {
-  // Of several processes, which one it is.
-  const char* rank = std::getenv("RANK");
-  std::cerr << "aft: " + (rank ? "[" + std::string(rank) + "] " : "") +
-                   message + "\n";
+  std::string rank;  // of several processes, which one it is
+  try {
+    const aft::train::World world = aft::train::world_of_process();
+    if (world.size > 1) rank = "[" + std::to_string(world.rank) + "] ";
+  } catch (const aft::train::WorldError&) {
+  }
+  std::cerr << "aft: " + rank + message + "\n";
   return code;
 }
 
@@ -43,6 +46,8 @@ int main(int argc, char** argv) {
     return run(*make_app(), argc, argv);
   } catch (const UsageError& e) {
     return report(e.what(), 2);
+  } catch (const aft::train::PeerError& e) {
+    return report(e.what(), kPeerFailed);
   } catch (const c10::Error& e) {
     return report(e.what_without_backtrace(), 1);
   } catch (const std::bad_alloc&) {

@@ -201,8 +201,9 @@ std::string text_of(const models::Json& config) {
 }
 
 /// group: null for one process. Rank 0 alone reads and writes the directory,
-/// and speaks.
-void run(const Options& o, const Place& place, train::Group* group) {
+/// and speaks. begun becomes true where the directory has a checkpoint.
+void run(const Options& o, const Place& place, train::Group* group,
+         bool& begun) {
   const bool lead = !group || group->rank() == 0;
   const std::string& directory = place.directory;
   models::Json config;
@@ -248,6 +249,8 @@ void run(const Options& o, const Place& place, train::Group* group) {
     trainer.save();
   }
   if (lead) io::write_file(directory + "/config.json", json);
+  // In all processes: rank 0 has come here.
+  begun = !group || group->any(true);
 
   if (lead) {
     int64_t parameters = 0;
@@ -291,12 +294,14 @@ void run(const Options& o, const Place& place, train::Group* group) {
 void run(const Options& o) {
   const train::World world = train::world_of_process();
   const Place place = place_of(o, world);
-  if (world.size == 1) return run(o, place, nullptr);
+  bool begun = false;
+  if (world.size == 1) return run(o, place, nullptr, begun);
   train::Group group(world, o.timeout);
   try {
-    run(o, place, &group);
+    run(o, place, &group, begun);
     group.leave();
   } catch (const train::PeerError& e) {
+    if (!begun) throw;
     throw train::PeerError(std::string(e.what()) +
                            "; the last checkpoint is kept: go on with `aft "
                            "train --resume " +

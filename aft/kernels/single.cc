@@ -32,10 +32,17 @@ constexpr int64_t kWidth = 2 * kPanel;
 struct Layout {
   int64_t X, lines, pad;
 
-  int64_t row(int64_t line, int64_t x) const {
-    return (pad + line * (X + pad) + x) * kWidth;
+  /// The number of a row.
+  int64_t number(int64_t line, int64_t x) const {
+    return pad + line * (X + pad) + x;
   }
-  int64_t outside() const { return row(lines, 0); }
+  int64_t row(int64_t line, int64_t x) const {
+    return number(line, x) * kWidth;
+  }
+  int64_t outside() const { return number(lines, 0); }
+  /// From one channel to the next once r is turned: rows may be read four at a
+  /// time, and an odd number of lines of the cache keeps channels apart there.
+  int64_t channel() const { return ((outside() + X + 18) / 16 | 1) * 16; }
 };
 
 /// Rows to ask for in advance: they lie kilobytes apart.
@@ -234,7 +241,7 @@ HWY_NOINLINE void Others(const Layout& layout, T* panel, T* rest) {
 
 /// x of each panel row becomes r; those between the lines are filled.
 template <class T>
-HWY_NOINLINE void Reduce(const Layout& layout, const T* w,
+HWY_NOINLINE void Reduce(const Layout& layout, int64_t lanes, const T* w,
                          const Totals<T>& totals, T* panel, T* rest) {
   const PanelTag<T> d;
   constexpr int kV = kVectors<T>;
@@ -257,7 +264,10 @@ HWY_NOINLINE void Reduce(const Layout& layout, const T* w,
         hn::And(hn::Le(hn::Mul(less, hn::Load(d, totals.largest + v * N)),
                        hn::Mul(half, hn::Load(d, totals.size + v * N))),
                 hn::Le(hn::Mul(less, hn::Set(d, kOne<T>)), hn::Mul(half, sum)));
-    apart = apart || !hn::AllTrue(d, safe);
+    // Lanes beyond the channels hold what happens to lie there.
+    const auto unused = hn::Not(hn::FirstN(
+        d, static_cast<size_t>(std::max<int64_t>(0, lanes - v * N))));
+    apart = apart || !hn::AllTrue(d, hn::Or(safe, unused));
   });
   if (apart) {
     Others(layout, panel, rest);
@@ -286,41 +296,71 @@ HWY_NOINLINE void Reduce(const Layout& layout, const T* w,
   }
 }
 
+/// to[j * stride + i] = from_i[j] for i and j below 4.
+template <class T>
+HWY_INLINE void Turn4(const T* from0, const T* from1, const T* from2,
+                      const T* from3, T* to, int64_t stride) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (sizeof(T) == 4) {
+    const hn::FixedTag<T, 4> d;
+    const auto x0 = hn::LoadU(d, from0), x1 = hn::LoadU(d, from1);
+    const auto x2 = hn::LoadU(d, from2), x3 = hn::LoadU(d, from3);
+    const auto lower01 = hn::InterleaveLower(d, x0, x1);
+    const auto lower23 = hn::InterleaveLower(d, x2, x3);
+    const auto upper01 = hn::InterleaveUpper(d, x0, x1);
+    const auto upper23 = hn::InterleaveUpper(d, x2, x3);
+    hn::StoreU(hn::ConcatLowerLower(d, lower23, lower01), d, to);
+    hn::StoreU(hn::ConcatUpperUpper(d, lower23, lower01), d, to + stride);
+    hn::StoreU(hn::ConcatLowerLower(d, upper23, upper01), d, to + 2 * stride);
+    hn::StoreU(hn::ConcatUpperUpper(d, upper23, upper01), d, to + 3 * stride);
+    return;
+  }
+#endif
+  for (int64_t j = 0; j < 4; ++j, to += stride)
+    to[0] = from0[j], to[1] = from1[j], to[2] = from2[j], to[3] = from3[j];
+}
+
+/// r of the panel rows, channel by channel: then a move along X is one along
+/// memory.
+template <class T>
+HWY_NOINLINE void Turn(const Layout& layout, const T* panel, T* turned) {
+  const int64_t stride = layout.channel(), rows = layout.outside() + layout.X;
+  for (int64_t t = 0; t < rows; t += 4, panel += 4 * kWidth) {
+    for (int64_t i = 0; i < kPanel; i += 4) {
+      const T* from = panel + i;
+      Turn4(from, from + kWidth, from + 2 * kWidth, from + 3 * kWidth,
+            turned + i * stride + t, stride);
+    }
+  }
+}
+
 /// y_t = gate(q_t) r_{t+o}.
 template <class T>
 HWY_NOINLINE void Write(const Single<T>& a, const Layout& layout,
-                        const int64_t (*offset)[kPanel], const T* panel) {
+                        const int64_t (*offset)[kPanel], const T* turned) {
   const PanelTag<T> d;
   constexpr int kV = kVectors<T>;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d)), lanes = a.c1 - a.c0;
   HWY_ALIGN T buffer[kPanel], out[kPanel], run[kRun * kPanel];
-  const T *from[kPanel], *line = panel + layout.row(0, 0);
+  const T *from[kPanel], *line = turned + layout.number(0, 0);
   int64_t t = 0, near[kPanel];
   for (int64_t i = 0; i < kPanel; ++i)
-    near[i] = layout.row(offset[0][i] * a.Y + offset[1][i], offset[2][i]) -
-              layout.row(0, 0) + i;
-  for (int64_t n = 0; n < layout.lines;
-       ++n, line += (a.X + layout.pad) * kWidth) {
+    near[i] = layout.number(offset[0][i] * a.Y + offset[1][i], offset[2][i]) -
+              layout.number(0, 0) + i * layout.channel();
+  for (int64_t n = 0; n < layout.lines; ++n, line += a.X + layout.pad) {
     const int64_t z = n / a.Y, y = n % a.Y;
     for (int64_t i = 0; i < kPanel; ++i) {
       const int64_t kz = z + offset[0][i], ky = y + offset[1][i];
       const bool inside = kz >= 0 && kz < a.Z && ky >= 0 && ky < a.Y;
-      from[i] = inside ? line + near[i] : panel + layout.outside() + i;
+      from[i] = inside ? line + near[i]
+                       : turned + i * layout.channel() + layout.outside();
     }
     for (int64_t x0 = 0; x0 < a.X; x0 += kRun) {
       const int64_t rows = std::min(kRun, a.X - x0);
-      // Four lanes at a time: their addresses stay in registers. (Vectors that
-      // gather take twice as long.)
-      for (int64_t i = 0; i < kPanel; i += 4) {
-        const T *p0 = from[i] + x0 * kWidth, *p1 = from[i + 1] + x0 * kWidth,
-                *p2 = from[i + 2] + x0 * kWidth,
-                *p3 = from[i + 3] + x0 * kWidth;
-        for (int64_t x = 0; x < rows; ++x) {
-          T* to = run + x * kPanel + i;
-          to[0] = p0[x * kWidth], to[1] = p1[x * kWidth];
-          to[2] = p2[x * kWidth], to[3] = p3[x * kWidth];
-        }
-      }
+      for (int64_t i = 0; i < kPanel; i += 4)
+        for (int64_t x = 0; x < rows; x += 4)
+          Turn4(from[i] + x0 + x, from[i + 1] + x0 + x, from[i + 2] + x0 + x,
+                from[i + 3] + x0 + x, run + x * kPanel + i, kPanel);
       for (int64_t x = 0; x < rows; ++x, ++t) {
         const T* q = a.q ? PanelRow(a, a.q, t, buffer) : nullptr;
         T* to = lanes == kPanel ? a.y + t * a.D + a.c0 : out;
@@ -359,13 +399,16 @@ void Forward(const Single<T>& piece, T* scratch) {
       offset[0][i] = a.Z;  // outside, and seen there
     }
   }
-  T *rest = scratch, *panel = scratch + layout.lines * a.X * kWidth;
+  // r, turned, takes the place of what is no longer needed.
+  T *rest = scratch, *turned = scratch;
+  T* panel = scratch + ((layout.lines + 1) * a.X + 17) * kWidth;
   const Heads<T> heads(a);
   Totals<T> totals;
   TakeKeys(a, layout, heads, panel, max);
   Weigh(a, layout, heads, max, panel, totals);
-  Reduce(layout, w, totals, panel, rest);
-  Write(a, layout, offset, panel);
+  Reduce(layout, a.c1 - a.c0, w, totals, panel, rest);
+  Turn(layout, panel, turned);
+  Write(a, layout, offset, turned);
 }
 
 const SingleKernels<float>& SingleTable_f32() {

@@ -61,7 +61,8 @@ void Gradients::reached(size_t slot) {
               "several processes that must not change");
   s.reached = true;
   if (!expecting_) return;
-  --buckets_[s.bucket].left;
+  TORCH_CHECK(buckets_[s.bucket].left-- > 0, "gradients: a parameter of shape ",
+              s.parameter.sizes(), " was reached twice in one backward pass");
   send_ready(/*all=*/false);
 }
 
@@ -86,8 +87,14 @@ void Gradients::finish() {
   if (!first_) return;
   first_ = false;
   // Who has none in one process must have none in several.
-  for (Slot& slot : slots_) {
-    slot.unused = !slot.reached;
+  torch::Tensor reached =
+      at::zeros({static_cast<int64_t>(slots_.size())}, at::kInt);
+  for (size_t i = 0; i < slots_.size(); ++i)
+    reached.data_ptr<int>()[i] = slots_[i].reached;
+  if (!slots_.empty()) group_.sum(reached);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    slot.unused = reached.data_ptr<int>()[i] == 0;
     if (slot.unused) slot.parameter.mutable_grad() = torch::Tensor();
   }
 }

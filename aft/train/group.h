@@ -1,26 +1,18 @@
 // Processes that train one model together, on LibTorch's c10d with Gloo.
-//
-// What goes wrong with one ends all, soon, and with its name. Each process
-// shows a sign of life twice a second at the place where all have met; who
-// waits for longer than `timeout` looks for those that show none, and tells
-// the others.
+// What goes wrong with one ends all, soon, and with its name (watch.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
 
 #include "aft/train/world.h"
 
 namespace aft::train {
 
-/// Another process has failed, or cannot be reached; the message names it.
-struct PeerError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
+class Watch;
 
 /// Every process calls the same functions in the same order, with tensors of
 /// the same shape and type, on the CPU and contiguous. Not for several threads.
@@ -59,9 +51,11 @@ class Group {
   void fail(const std::string& why);
 
  private:
-  struct Shared;
+  struct Exchanges;
   World world_;
-  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<Watch> watch_;
+  std::unique_ptr<Exchanges> exchanges_;
+  bool left_ = false;
 };
 
 }  // namespace aft::train

@@ -45,10 +45,13 @@ class Reader {
 constexpr int64_t kMost = 1 << 20;  // processes
 
 void ranks(const Reader& read, const char* rank, const char* size,
-           const char* local, World& world) {
+           const char* local, const char* local_size, World& world) {
   world.size = static_cast<int>(read.number(size, 1, kMost));
   world.rank = static_cast<int>(read.number(rank, 0, world.size - 1));
   world.local_rank = static_cast<int>(read.number(local, 0, world.size - 1, 0));
+  if (local_size)
+    world.local_size =
+        static_cast<int>(read.number(local_size, 1, world.size, 1));
 }
 
 }  // namespace
@@ -67,22 +70,27 @@ World world_of(const Environment& environment) {
   std::string address;
   int64_t port = kPort;
   if (read.has("RANK") || read.has("WORLD_SIZE")) {
-    ranks(read, "RANK", "WORLD_SIZE", "LOCAL_RANK", world);
+    ranks(read, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", world);
     world.hosted = read.text("TORCHELASTIC_USE_AGENT_STORE", "") == "True";
-  } else if (read.has("SLURM_PROCID") && read.has("SLURM_STEP_NODELIST")) {
-    ranks(read, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", world);
-    address = first_node(read.text("SLURM_STEP_NODELIST", ""));
-    port = kFirstPort + read.number("SLURM_JOB_ID", 0, INT64_MAX, 0) % kPorts;
   } else if (read.has("OMPI_COMM_WORLD_RANK")) {
     ranks(read, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-          "OMPI_COMM_WORLD_LOCAL_RANK", world);
-    if (read.number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, kMost, 1) == world.size)
-      address = "127.0.0.1";
+          "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", world);
+  } else if (read.has("PMI_RANK") && read.has("MPI_LOCALNRANKS")) {
+    ranks(read, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
+          world);
+  } else if (read.has("SLURM_PROCID") && read.has("SLURM_STEP_NODELIST")) {
+    // After mpirun's: inside a job of Slurm its processes inherit the variables
+    // of the daemon that started them.
+    ranks(read, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr,
+          world);
+    address = first_node(read.text("SLURM_STEP_NODELIST", ""));
+    port = kFirstPort + read.number("SLURM_JOB_ID", 0, INT64_MAX, 0) % kPorts;
   } else if (read.has("PMI_RANK")) {
-    ranks(read, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", world);
-    if (read.number("MPI_LOCALNRANKS", 1, kMost, 1) == world.size)
-      address = "127.0.0.1";
+    ranks(read, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", nullptr, world);
   }
+  // Whoever starts all of them here need not say where they meet.
+  if (address.empty() && !read.has("RANK") && world.local_size == world.size)
+    address = "127.0.0.1";
   world.restarts =
       static_cast<int>(read.number("TORCHELASTIC_RESTART_COUNT", 0, kMost, 0));
   if (world.size == 1) return world;

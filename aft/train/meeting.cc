@@ -1,0 +1,101 @@
+#include "aft/train/meeting.h"
+
+#include <c10/util/Exception.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+namespace aft::train {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Calls f(socket, address) for each address of rank 0 until it says true.
+/// False where none does, or the name is unknown.
+template <class F>
+bool for_addresses(const World& world, int kind, const F& f) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = kind;
+  if (getaddrinfo(world.address.c_str(), std::to_string(world.port).c_str(),
+                  &hints, &found) != 0)
+    return false;
+  bool good = false;
+  for (const addrinfo* a = found; a && !good; a = a->ai_next) {
+    const int fd = socket(a->ai_family, kind | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    good = fd >= 0 && f(fd, *a);
+    if (fd >= 0) close(fd);
+  }
+  freeaddrinfo(found);
+  return good;
+}
+
+/// Whether someone listens where all meet. (c10d would say on stderr that
+/// nobody does yet.)
+bool listens(const World& world) {
+  return for_addresses(world, SOCK_STREAM, [](int fd, const addrinfo& a) {
+    if (connect(fd, a.ai_addr, a.ai_addrlen) == 0) return true;
+    pollfd wait{fd, POLLOUT, 0};
+    int error = 0;
+    socklen_t length = sizeof(error);
+    return errno == EINPROGRESS && poll(&wait, 1, /*ms=*/1000) == 1 &&
+           getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 &&
+           error == 0;
+  });
+}
+
+}  // namespace
+
+std::string place_of(const World& world) {
+  return world.address + ":" + std::to_string(world.port);
+}
+
+std::string reason(const std::exception& e) {
+  if (const auto* error = dynamic_cast<const c10::Error*>(&e))
+    return error->what_without_backtrace();
+  return e.what();
+}
+
+std::string own_address(const World& world) {
+  char host[NI_MAXHOST] = "";
+  // Nothing is sent: it only asks for the way.
+  for_addresses(world, SOCK_DGRAM, [&](int fd, const addrinfo& a) {
+    sockaddr_storage own{};
+    socklen_t length = sizeof(own);
+    return connect(fd, a.ai_addr, a.ai_addrlen) == 0 &&
+           getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+           getnameinfo(reinterpret_cast<sockaddr*>(&own), length, host,
+                       sizeof(host), nullptr, 0, NI_NUMERICHOST) == 0;
+  });
+  return host;
+}
+
+Store meet(const World& world, bool host, milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = world.port, options.isServer = host;
+  options.waitWorkers = false;
+  options.timeout = std::max(timeout, milliseconds(5000));
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  while (!host && !listens(world)) {
+    if (std::chrono::steady_clock::now() >= end)
+      throw PeerError("rank 0 cannot be reached at " + place_of(world));
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  try {
+    return c10::make_intrusive<c10d::PrefixStore>(
+        "aft/" + std::to_string(world.restarts),
+        c10::make_intrusive<c10d::TCPStore>(world.address, options));
+  } catch (const std::exception& e) {
+    throw PeerError(
+        (host ? "rank 0 cannot listen at " : "rank 0 cannot be reached at ") +
+        place_of(world) + ": " + reason(e));
+  }
+}
+
+}  // namespace aft::train

@@ -1,0 +1,323 @@
+#include "aft/train/watch.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+namespace aft::train {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBeat(500);
+constexpr int64_t kBeats = 4;  // two seconds: none of them is silence
+constexpr int kPatience = 10;  // timeouts for one that lives, but does not come
+
+std::string text_of(const std::vector<uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+std::vector<uint8_t> bytes_of(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+std::string beat_key(int rank) { return "beat/" + std::to_string(rank); }
+std::string place_key(int rank) { return "place/" + std::to_string(rank); }
+
+/// "rank 3", "ranks 3 and 5".
+std::string named(const std::vector<int>& ranks) {
+  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i)
+    out += (i == 0                  ? ""
+            : i + 1 == ranks.size() ? " and "
+                                    : ", ") +
+           std::to_string(ranks[i]);
+  return out;
+}
+
+bool only_here(const std::string& address) {
+  return address.compare(0, 4, "127.") == 0 || address == "::1";
+}
+
+}  // namespace
+
+Watch::Watch(const World& world, milliseconds timeout, Store store)
+    : world_(world), timeout_(timeout), store_(std::move(store)) {}
+
+std::string Watch::rank_0(const char* what) const {
+  return "rank 0, at " + place_of(world_) + ", " + what;
+}
+std::string Watch::seen() const {
+  return " (seen by rank " + std::to_string(world_.rank) + ")";
+}
+
+// ---- coming and going -------------------------------------------------------
+
+void Watch::gather(const std::string& address) {
+  std::string why;
+  try {
+    const std::string own =
+        address + " " + std::to_string(getpid()) + " " +
+        std::to_string(Clock::now().time_since_epoch().count());
+    const std::string there = text_of(store_->compareSet(
+        place_key(world_.rank), bytes_of(""), bytes_of(own)));
+    if (there != own)
+      throw PeerError("rank " + std::to_string(world_.rank) + " has come to " +
+                      place_of(world_) +
+                      " already: two processes were given the same rank");
+    beat(0);
+    std::vector<std::string> keys;
+    for (int r = 0; r < world_.size; ++r) keys.push_back(beat_key(r));
+    const Clock::time_point end = Clock::now() + timeout_;
+    for (;;) {
+      if (const std::string fault = said(); !fault.empty())
+        throw PeerError(fault);
+      if (store_->check(keys)) break;
+      if (Clock::now() >= end) {
+        std::vector<int> missing;
+        for (int r = 0; r < world_.size; ++r)
+          if (!store_->check({beat_key(r)})) missing.push_back(r);
+        why = named(missing) + (missing.size() == 1 ? " has" : " have") +
+              " not come to " + place_of(world_) + " within " +
+              std::to_string(timeout_.count() / 1000) + " s";
+        break;
+      }
+      std::this_thread::sleep_for(milliseconds(20));
+    }
+    if (why.empty() && !address.empty() && !only_here(address)) {
+      const std::string first = text_of(store_->get(place_key(0)));
+      const std::string its = first.substr(0, first.find(' '));
+      if (only_here(its))
+        why = "rank 0 would have the others reach it at " + its +
+              ", which is its own machine only: name its address in "
+              "MASTER_ADDR, or its interface in GLOO_SOCKET_IFNAME";
+    }
+    if (!why.empty()) tell(why), why = fault_, linger();
+  } catch (const PeerError&) {
+    throw;
+  } catch (const std::exception&) {
+    why = rank_0("has gone");
+  }
+  if (!why.empty()) throw PeerError(why);
+  answered_ = Clock::now();
+  std::thread([self = shared_from_this()] { self->run(); }).detach();
+}
+
+/// Long enough for the others to read what was said, at rank 0 most of all.
+void Watch::linger() const {
+  std::this_thread::sleep_for(world_.rank == 0 ? kBeats * kBeat : kBeat);
+}
+
+void Watch::fail(const std::string& why) {
+  bool known = false;
+  std::string fault;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (failed_ || leaving_) return;
+    failed_ = true, known = !fault_.empty();
+    if (!known) fault_ = "rank " + std::to_string(world_.rank) + ": " + why;
+    fault = fault_;
+    changed_.notify_all();
+  }
+  // In a thread of its own: who asks rank 0 may wait for ever.
+  if (!known)
+    std::thread([self = shared_from_this(), fault] {
+      try {
+        self->tell(fault);
+      } catch (const std::exception&) {
+      }
+    }).detach();
+  if (!known || world_.rank == 0) linger();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stop_ = true;
+  changed_.notify_all();
+}
+
+bool Watch::leave() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  stop_ = leaving_ = true;
+  changed_.notify_all();
+  return changed_.wait_for(lock, 3 * kBeats * kBeat, [&] { return finished_; });
+}
+
+/// Rank 0 goes last: the others ask it until they have left.
+void Watch::see_off() {
+  const Clock::time_point end = Clock::now() + 2 * kBeats * kBeat;
+  int64_t gone = store_->add("left", 1);
+  while (world_.rank == 0 && gone < world_.size && Clock::now() < end) {
+    std::this_thread::sleep_for(milliseconds(5));
+    gone = store_->add("left", 0);
+  }
+}
+
+// ---- what was said ----------------------------------------------------------
+
+void Watch::set_fault(const std::string& why) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (fault_.empty()) fault_ = why;
+  changed_.notify_all();
+}
+
+/// The same for all: the first that tells it is right.
+void Watch::tell(const std::string& why) {
+  set_fault(text_of(store_->compareSet("fault", bytes_of(""), bytes_of(why))));
+}
+
+std::string Watch::said() {
+  return text_of(store_->compareSet("fault", bytes_of(""), bytes_of("")));
+}
+
+void Watch::check() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!fault_.empty()) throw PeerError(fault_);
+}
+
+// ---- the thread -------------------------------------------------------------
+
+void Watch::answer() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  answered_ = Clock::now();
+}
+
+void Watch::beat(int64_t count) {
+  store_->set(beat_key(world_.rank), bytes_of(std::to_string(count) + " " +
+                                              std::to_string(entered_.load())));
+}
+
+std::vector<Watch::Beat> Watch::beats() {
+  std::vector<Beat> out(static_cast<size_t>(world_.size));
+  for (int r = 0; r < world_.size; ++r) {
+    const std::string text = text_of(store_->get(beat_key(r)));
+    char* end = nullptr;
+    out[static_cast<size_t>(r)].count = std::strtoll(text.c_str(), &end, 10);
+    out[static_cast<size_t>(r)].entered = std::strtoll(end, nullptr, 10);
+    answer();
+  }
+  return out;
+}
+
+void Watch::run() {
+  bool leaving = false;
+  try {
+    std::vector<Beat> before;  // what there was when it was asked
+    int64_t since = 0, look = 0;
+    for (int64_t count = 1;; ++count) {
+      beat(count);
+      if (const std::string fault = said(); !fault.empty()) {
+        set_fault(fault);
+        break;
+      }
+      answer();
+      int64_t span = kBeats;
+      {
+        std::unique_lock<std::mutex> lock(mutex_);
+        changed_.wait_for(lock, kBeat, [&] { return stop_ || look_ != look; });
+        if (stop_) {
+          leaving = leaving_;
+          break;
+        }
+        if (!asked_) continue;
+        if (look_ != look) look = look_, before.clear();
+        if (!urgent_) span = std::max(span, timeout_ / 2 / kBeat);
+      }
+      if (before.empty()) {
+        before = beats(), since = count;
+      } else if (count >= since + span) {
+        if (judge(before, beats())) break;
+        before.clear();
+      }
+    }
+    if (leaving) see_off();
+  } catch (const std::exception&) {
+    // Once all work is done, it does not matter.
+    if (!leaving) set_fault(rank_0("has gone"));
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  finished_ = true;
+  changed_.notify_all();
+}
+
+/// Who is to blame, from signs of life some time apart. False: nobody yet.
+bool Watch::judge(const std::vector<Beat>& before,
+                  const std::vector<Beat>& now) {
+  std::vector<int> silent, late;
+  for (int r = 0; r < world_.size; ++r) {
+    const size_t i = static_cast<size_t>(r);
+    if (before[i].count == now[i].count) silent.push_back(r);
+    if (now[i].entered < entered_.load()) late.push_back(r);
+  }
+  std::string last;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    last = last_resort_;
+    if (!late_) late.clear();
+    if (silent.empty() && last.empty()) {  // all live: wait on
+      asked_ = false;
+      return false;
+    }
+  }
+  if (!silent.empty()) {
+    tell(named(silent) + (silent.size() == 1 ? " does" : " do") +
+         " not answer: dead, hanging or cut off" + seen());
+  } else if (!late.empty()) {
+    tell(named(late) +
+         (late.size() == 1 ? " lives, but has" : " live, but have") +
+         " not come to an exchange for " +
+         std::to_string(kPatience * timeout_.count() / 1000) + " s" + seen());
+  } else {
+    tell(last);
+  }
+  return true;
+}
+
+// ---- waiting ----------------------------------------------------------------
+
+void Watch::came(Outcome& outcome, const std::string& error) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  outcome.done = true, outcome.error = error;
+  changed_.notify_all();
+}
+
+void Watch::wait(const Outcome& outcome, const std::string& what) {
+  const Clock::time_point begin = Clock::now();
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    changed_.wait_for(lock, timeout_ / 4,
+                      [&] { return outcome.done || !fault_.empty(); });
+    if (outcome.done && outcome.error.empty()) return;
+    if (!fault_.empty()) throw PeerError(fault_);
+    if (outcome.done)
+      blame(lock, what + " failed" + seen() + ": " + outcome.error, false);
+    // The thread that hears nothing from rank 0 says nothing either.
+    const Clock::time_point now = Clock::now();
+    if (now - answered_ > std::max<Clock::duration>(timeout_ / 2, 3 * kBeat))
+      blame(lock, what + seen() + ": no answer", false);
+    if (now - begin >= kPatience * timeout_)
+      blame(lock, what + seen() + ": no answer for too long", true);
+    if (!asked_ && now - begin >= timeout_ / 2) asked_ = true, ++look_;
+    changed_.notify_all();
+  }
+}
+
+/// Has the thread find out, and throws what it says, or `why`.
+void Watch::blame(std::unique_lock<std::mutex>& lock, const std::string& why,
+                  bool late) {
+  asked_ = urgent_ = true, late_ = late, last_resort_ = why, ++look_;
+  changed_.notify_all();
+  const Clock::time_point begin = Clock::now();
+  // While rank 0 answers, it asks: of many processes that takes a while.
+  for (Clock::time_point now = begin;
+       fault_.empty() && now < begin + std::max(timeout_, 10 * kBeat) &&
+       (now < begin + 10 * kBeat || now < answered_ + kBeats * kBeat);
+       now = Clock::now())
+    changed_.wait_for(lock, kBeat, [&] { return !fault_.empty(); });
+  if (fault_.empty())
+    fault_ = answered_ > begin + kBeat
+                 ? why
+                 : rank_0("does not answer: dead, hanging or cut off") + seen();
+  throw PeerError(fault_);
+}
+
+}  // namespace aft::train
