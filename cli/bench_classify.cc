@@ -28,15 +28,18 @@ struct Options {
   int repeat = 0, threads = 0;
 };
 
-/// A network with first weights, ready for inference, and images for it.
+/// A network with the weights of a directory, or first ones (""), ready for
+/// inference, and images for it.
 class Runner {
  public:
-  Runner(const models::Json& config, int64_t batch, int64_t size)
+  Runner(const models::Json& config, const std::string& weights, int64_t batch,
+         int64_t size)
       : model_(tasks::make_network(config.at("model"))),
         height_(size > 0 ? size : config["data"]["height"].get<int64_t>()),
         width_(size > 0 ? size : config["data"]["width"].get<int64_t>()) {
     images_ = at::randn({batch, 3, height_, width_});
     count();
+    if (!weights.empty()) tasks::load_weights(weights, *model_);
     model_->eval();
     model_->fold();
   }
@@ -105,9 +108,12 @@ std::vector<Row> measure(const std::vector<models::Json>& configs,
   std::vector<Row> rows;
   for (size_t i = 0; i < configs.size(); ++i) {
     progress.next(names[i] + ": memory");
+    const std::string weights = is_directory(names[i]) ? names[i] : "";
+    // First here: its errors are shown, those of the other process are not.
+    runners.push_back(
+        std::make_unique<Runner>(configs[i], weights, o.batch, o.size));
     const Measured memory =
-        measure_inference(configs[i].dump(), o.batch, o.size, 0);
-    runners.push_back(std::make_unique<Runner>(configs[i], o.batch, o.size));
+        measure_inference(configs[i].dump(), o.batch, o.size, 0, weights);
     const models::Json& m = configs[i]["model"];
     rows.push_back({names[i], m.value("mixer", m.value("network", "")),
                     m["width"], runners.back()->parameters()});
@@ -142,7 +148,9 @@ void run(Options o) {
   for (const std::string& preset : o.presets) {
     std::vector<std::string> sets = o.sets;
     models::Json config = choose_config(preset, sets);
-    if (o.quick && !has_network(config)) config["model"]["layers"] = 1;
+    // Trained weights are of as many layers as they are.
+    if (o.quick && !has_network(config) && !is_directory(preset))
+      config["model"]["layers"] = 1;
     if (config["task"] != "classification")
       throw UsageError("bench classify: " + preset + " is of task " +
                        config["task"].get<std::string>() +
@@ -201,9 +209,10 @@ void run(Options o) {
 }  // namespace
 
 std::function<void()> inference_batches(const std::string& config,
-                                        int64_t batch, int64_t size) {
-  auto runner =
-      std::make_shared<Runner>(models::Json::parse(config), batch, size);
+                                        int64_t batch, int64_t size,
+                                        const std::string& weights) {
+  auto runner = std::make_shared<Runner>(models::Json::parse(config), weights,
+                                         batch, size);
   return [runner] { runner->run(); };
 }
 
@@ -212,8 +221,9 @@ void add_bench_classify(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand(
       "classify", "Images per second of classifiers, against attention");
   command->add_option("presets", o->presets,
-                      "Presets of classification; default: DeiT, AFT-full and "
-                      "AFT-conv, tiny and small");
+                      "Presets of classification, or directories of trained "
+                      "models; default: DeiT, AFT-full and AFT-conv, tiny and "
+                      "small");
   command->add_option("--batch", o->batch, "Images at once; default: 32")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20).description(""))
       ->type_name("N");
@@ -228,11 +238,13 @@ void add_bench_classify(CLI::App& bench) {
   add_sets(*command, o->sets);
   add_threads(*command, o->threads);
   command->add_flag("--quick", o->quick,
-                    "One layer, batch 2, 2 repetitions: does it all run?");
+                    "One layer of presets, batch 2, 2 repetitions: does it "
+                    "all run?");
   command->add_flag("--json", o->json, "One JSON array instead of a table");
   command->footer(
-      "Inference in float with first weights, folded as `aft classify` does "
-      "it. Networks of one width take turns; medians.\n"
+      "Inference in float, folded as `aft classify` does it: presets with "
+      "first weights, directories with their own.\n"
+      "Networks of one width take turns; medians.\n"
       "gflop/s: of the matrix products alone. peak_gb: the largest resident "
       "memory of a process of its own.\n"
       "Against PyTorch: bench/pytorch_classify.py.\n"
@@ -240,7 +252,8 @@ void add_bench_classify(CLI::App& bench) {
       "Examples:\n"
       "  aft bench classify\n"
       "  aft bench classify imagenet-deit-tiny imagenet-aft-conv-tiny-k11-h32 "
-      "--size 384 --batch 8");
+      "--size 384 --batch 8\n"
+      "  aft bench classify runs/plain runs/entropy runs/gumbel");
   command->callback([o] {
     set_threads(o->threads);
     run(*o);

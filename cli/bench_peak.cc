@@ -116,14 +116,18 @@ Measured measure_training(const std::string& config, int repeat) {
 }
 
 Measured measure_inference(const std::string& config, int64_t batch,
-                           int64_t size, int repeat) {
-  return measured({"inference", config, std::to_string(repeat),
-                   std::to_string(batch), std::to_string(size)});
+                           int64_t size, int repeat,
+                           const std::string& weights) {
+  std::vector<std::string> arguments{
+      "inference", config, std::to_string(repeat), std::to_string(batch),
+      std::to_string(size)};
+  if (!weights.empty()) arguments.push_back("--weights=" + weights);
+  return measured(arguments);
 }
 
 void add_peak(CLI::App& app) {
   struct Options {
-    std::string what, side, pass;
+    std::string what, side, pass, weights;
     int64_t batch = 0, size = 0;
     int repeat = 0, threads = 0;
   };
@@ -155,9 +159,11 @@ void add_peak(CLI::App& app) {
   CLI::App* inference = add("inference");
   inference->add_option("batch", o->batch)->required();
   inference->add_option("size", o->size)->required();
+  inference->add_option("--weights", o->weights);
   inference->callback([o] {
     set_threads(o->threads);
-    print_measured(inference_batches(o->what, o->batch, o->size), o->repeat);
+    print_measured(inference_batches(o->what, o->batch, o->size, o->weights),
+                   o->repeat);
   });
   CLI::App* mixer = add("mixer");
   mixer->add_option("T", o->batch)->required();

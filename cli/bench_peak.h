@@ -29,9 +29,11 @@ struct Measured {
 /// A process that trains a configuration, config.json's text, for two steps,
 /// and `repeat` more with a clock.
 Measured measure_training(const std::string& config, int repeat);
-/// The same of one that classifies `batch` images; size 0: the configuration's.
+/// The same of one that classifies `batch` images; size 0: the configuration's;
+/// weights: a model directory, or "" for first ones.
 Measured measure_inference(const std::string& config, int64_t batch,
-                           int64_t size, int repeat);
+                           int64_t size, int repeat,
+                           const std::string& weights = "");
 
 /// A mixer of nn::mixer_kinds alone, forward and backward: the peak in bytes
 /// above its input, milliseconds, and those of its linear layers alone.
@@ -47,6 +49,7 @@ double raise_of_peak(const std::function<void()>& call);
 /// and bench_classify.cc.
 std::function<void()> training_steps(const std::string& config);
 std::function<void()> inference_batches(const std::string& config,
-                                        int64_t batch, int64_t size);
+                                        int64_t batch, int64_t size,
+                                        const std::string& weights);
 
 }  // namespace aft::cli

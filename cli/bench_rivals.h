@@ -22,8 +22,9 @@ Side attention_side(const Case& c, const Data& data);
 /// wholly above the diagonal is left out, so both sides do about half.
 Side gemm_side(const Case& c, const Data& data);
 
-/// single: aft::simple on the same q and v and as many keys, not causal: what
-/// pooling alone takes.
+/// single: aft::simple on the same q and v, not causal: what pooling alone
+/// takes. Its k has D channels: where H < D, those of a head have the same
+/// keys.
 Side simple_side(const Case& c, const Data& data);
 
 /// By name. Throws where there is none.

@@ -30,6 +30,9 @@ struct Outcome {
   double loss = 0, top1 = 0;  ///< of validation: the task's unit, and in %
   double rate = 0;            ///< steps or images a second
   double peak_gb = 0;
+  /// aft-conv, of the best validation: the entropy of its kernels in nats, and
+  /// the share of the top position.
+  double kernel_entropy = 0, kernel_top = 0;
   std::string error;  ///< why there are no figures; "": there are
   // The paper's figures of that row.
   double paper_test = 0, paper_rate = 0, paper_gb = 0;
@@ -40,6 +43,7 @@ struct Outcome {
     f("name", s.name), f("aft", s.aft), f("parameters", s.parameters);
     f("loss", s.loss), f("top1", s.top1), f("rate", s.rate);
     f("peak_gb", s.peak_gb), f("error", s.error);
+    f("kernel_entropy", s.kernel_entropy), f("kernel_top", s.kernel_top);
     f("paper_test", s.paper_test), f("paper_rate", s.paper_rate);
     f("paper_gb", s.paper_gb), f("directory", s.directory);
   }

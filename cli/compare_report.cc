@@ -1,4 +1,5 @@
 // A comparison as a table, as a picture and as a page.
+#include <algorithm>
 #include <cmath>
 
 #include "cli/compare.h"
@@ -12,11 +13,22 @@ namespace {
 
 std::string known(double x) { return x > 0 ? number(x) : "-"; }
 
+/// Whether a system has kernels: AFT-conv that was trained. Their top share is
+/// never 0.
+bool has_kernels(const Comparison& c) {
+  return std::any_of(c.systems.begin(), c.systems.end(),
+                     [](const Outcome& s) { return s.kernel_top > 0; });
+}
+
 std::vector<std::string> header(const Comparison& c) {
   std::vector<std::string> out{"system", "parameters"};
   if (c.trained) {
     out.push_back(c.unit);
     if (c.unit == "nats") out.emplace_back("top-1 %");
+  }
+  if (has_kernels(c)) {
+    out.emplace_back("kernel entropy");
+    out.emplace_back("top position %");
   }
   for (const std::string& name :
        {c.rate, std::string("peak_gb"), std::string("paper: test"), c.rate,
@@ -33,6 +45,10 @@ std::vector<std::vector<std::string>> rows(const Comparison& c) {
     if (c.trained) {
       row.push_back(known(s.loss));
       if (c.unit == "nats") row.push_back(known(s.top1));
+    }
+    if (has_kernels(c)) {
+      row.push_back(s.kernel_top > 0 ? number(s.kernel_entropy) : "-");
+      row.push_back(known(100 * s.kernel_top));
     }
     for (const double x :
          {s.rate, s.peak_gb, s.paper_test, s.paper_rate, s.paper_gb})

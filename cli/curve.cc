@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "aft/io/file.h"
 #include "cli/commands.h"
@@ -18,7 +18,9 @@ namespace {
 Series read(const std::string& directory, const char* key, double scale,
             const char* against, double unit = 1) {
   Series out{key, {}};
-  std::ifstream in(directory + "/metrics.jsonl");
+  constexpr size_t kMost = size_t{1} << 30;  // millions of lines
+  const std::string path = directory + "/metrics.jsonl";
+  std::istringstream in(exists(path) ? io::read_file(path, kMost) : "");
   std::string line;
   while (std::getline(in, line)) {
     const auto j = nlohmann::json::parse(line, nullptr, false);

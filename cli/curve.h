@@ -18,8 +18,8 @@ void write_curve(const std::string& directory);
 /// What write_curve draws; no panels where there is no metric yet.
 Chart run_chart(const std::string& directory);
 
-/// Validation loss in bits (of classes: top-1) of several runs in one picture
-/// , at most kMostCurves, against the step and against the time of
+/// Validation loss in bits (of classes: top-1) of several runs in one picture,
+/// at most kMostCurves, against the step and against the time of
 /// training. Throws std::runtime_error where a run has no validation yet.
 Chart runs_chart(const std::vector<std::string>& directories);
 

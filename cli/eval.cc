@@ -172,7 +172,9 @@ void run(const Options& o) {
          classes ? answer.figure.c_str() : bits, o.split.c_str(),
          answer.line.c_str());
   if (answer.sparsity)
-    printf("kernels: %s\n", described(*answer.sparsity).c_str());
+    printf(
+        "kernels: %s\n",
+        described(*answer.sparsity, has_one_position(config["model"])).c_str());
 }
 
 }  // namespace

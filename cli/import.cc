@@ -210,6 +210,7 @@ void export_weights(const ExportOptions& o) {
   std::error_code none;
   if (std::filesystem::equivalent(from, o.out, none))
     throw UsageError("export: --out must be another file than the model's own");
+  tasks::check_weights(o.model, config["model"]);
   const std::shared_ptr<torch::nn::Module> model =
       tasks::task_kind(config).model(config);
   const train::NamedTensors ours = train::tensors_of(*model);

@@ -99,9 +99,12 @@ std::string described(const models::Json& model) {
                  : ", " + item.key() + " " + item.value().dump();
     return out;
   }
-  const std::string body = model["mixer"].get<std::string>() + ", " +
-                           model["layers"].dump() + " layers of " +
-                           model["width"].dump() + ", ";
+  const std::string body =
+      model["mixer"].get<std::string>() + ", " + model["layers"].dump() +
+      " layers of " + model["width"].dump() + ", " +
+      (has_one_position(model)
+           ? "one position a head (gumbel " + model["gumbel"].dump() + "), "
+           : "");
   if (model.contains("length"))
     return body + "length " + model["length"].dump();
   const int64_t patch = model["patch"], rows = model["rows"],
@@ -111,12 +114,18 @@ std::string described(const models::Json& model) {
          std::to_string(patch) + ", " + model["classes"].dump() + " classes";
 }
 
-std::string described(const nn::Sparsity& s) {
+bool has_one_position(const models::Json& model) {
+  return model.value("gumbel", 0.0) > 0;
+}
+
+std::string described(const nn::Sparsity& s, bool drawn) {
   char text[128];
   snprintf(text, sizeof(text),
            "entropy %.3f of %.3f nats, %.1f %% in the top position", s.entropy,
            s.most, 100 * s.top);
-  return text;
+  return drawn ? "one position a head, drawn in training from softmax(w): " +
+                     std::string(text)
+               : text;
 }
 
 bool has_network(const models::Json& config) {

@@ -31,8 +31,12 @@ bool has_network(const models::Json& config);
 /// Its part "model" in words: "aft-local, 24 layers of 256, length 1024";
 /// "resnet, layers 50, width 64, classes 1000, small false".
 std::string described(const models::Json& model);
-/// "entropy 3.21 of 4.80 nats, 12.3 % in the top position".
-std::string described(const nn::Sparsity& sparsity);
+/// "entropy 3.21 of 4.80 nats, 12.3 % in the top position"; of a model with one
+/// position a head it says that these are of what positions are drawn from.
+std::string described(const nn::Sparsity& sparsity, bool drawn = false);
+/// Whether the heads of aft-conv have one position each: "gumbel" of a part
+/// "model".
+bool has_one_position(const models::Json& model);
 bool is_directory(const std::string& path);
 bool exists(const std::string& path);
 

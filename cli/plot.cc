@@ -6,6 +6,8 @@
 #include <cmath>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <stdexcept>
 
 #include "aft/nn/aft.h"
 #include "aft/tasks/classification.h"
@@ -22,10 +24,10 @@ namespace aft::cli {
 namespace {
 
 struct Options {
-  std::string model, out, folder, divisor = "queries";
+  std::string model, out, folder, divisor;  // "", 0: not given
   std::vector<std::string> images, runs;
   std::vector<double> range;
-  int64_t limit = 256, heads = 16, completions = 8, size = 0;
+  int64_t limit = 0, heads = 16, completions = 8, size = 0;
   double crop = 0;
   bool each = false;
   int threads = 0;
@@ -54,17 +56,18 @@ class Plotter {
 
   void run() {
     check();
+    compare_runs();  // before the work: a run may not be there
     details_ = {{"task", config_["task"]},
                 {"model", described(config_["model"])}};
-    if (exists(o_.model + "/model.safetensors")) {
+    if (exists(weights())) {
       load();
       biases();
       keys();
       attention();
       completions();
     } else {
-      std::cerr << "note: " << o_.model
-                << "/model.safetensors is not there yet: only its curves\n";
+      std::cerr << "note: " << weights()
+                << " is not there yet: only its curves\n";
     }
     curves();
     if (figures_.empty())
@@ -88,6 +91,18 @@ class Plotter {
           "plot: --image, --images, --size and --crop are for models of "
           "classification; this one is of task " +
           config_["task"].get<std::string>());
+    if (!o_.range.empty() && o_.each)
+      throw UsageError(
+          "plot: expected one of --each and --range, a scale for every map or "
+          "the same for all, got both");
+    if (o_.folder.empty() && (o_.limit > 0 || !o_.divisor.empty()))
+      throw UsageError(std::string("plot: ") +
+                       (o_.limit > 0 ? "--limit" : "--divisor") +
+                       " is for the pictures of --images, which is not given");
+    if (!exists(weights()) && (!o_.images.empty() || !o_.folder.empty()))
+      throw UsageError(std::string("plot: ") +
+                       (o_.folder.empty() ? "--image" : "--images") +
+                       " needs " + weights() + ", which is not there yet");
     if (!o_.range.empty() && !(o_.range[0] < o_.range[1]))
       throw UsageError("plot: --range must rise, got " + number(o_.range[0]) +
                        " " + number(o_.range[1]));
@@ -97,8 +112,18 @@ class Plotter {
                        std::to_string(o_.runs.size()));
     if (classes) check_size("plot", o_.size, config_["model"]);
   }
+  static void check_run(const std::string& run) {
+    if (!is_directory(run))
+      throw std::runtime_error(
+          "plot: --runs: expected the directory of a run, " + run + " is none");
+    if (!exists(run + "/metrics.jsonl"))
+      throw std::runtime_error("plot: --runs: " + run +
+                               "/metrics.jsonl: is not there");
+  }
+  std::string weights() const { return o_.model + "/model.safetensors"; }
 
   void load() {
+    tasks::check_weights(o_.model, config_["model"]);
     module_ = tasks::task_kind(config_).model(config_);
     tasks::load_weights(o_.model, *module_);
     classifier_ = std::dynamic_pointer_cast<models::ClassifierImpl>(module_);
@@ -107,7 +132,8 @@ class Plotter {
       parameters += static_cast<double>(p.numel());
     details_.emplace_back("parameters", count(parameters));
     if (const auto s = nn::sparsity(*module_))
-      details_.emplace_back("kernels", described(*s));
+      details_.emplace_back("kernels",
+                            described(*s, has_one_position(config_["model"])));
     if ((!o_.images.empty() || !o_.folder.empty()) && !classifier_)
       throw UsageError(
           "plot: --image and --images are for models with mixers; "
@@ -249,7 +275,7 @@ class Plotter {
       throw tasks::DataError(o_.folder +
                              ": expected PNG or JPEG files, got none");
     const int64_t all = static_cast<int64_t>(paths.size()),
-                  used = std::min(all, o_.limit);
+                  used = std::min(all, o_.limit > 0 ? o_.limit : 256);
     Meter meter("images");
     constexpr int64_t kTogether = 8;
     for (int64_t i = 0; i < used; i += kTogether) {
@@ -286,9 +312,18 @@ class Plotter {
     if (config_["task"] != "image" || o_.completions == 0) return;
     const auto config = tasks::config_as<tasks::ImageConfig>(config_);
     const auto& data = config.data;
-    const tasks::Pictures pictures =
-        open_pictures(data.path, data.height, data.width, data.valid_images);
-    const tasks::PicturePart part = pictures.split("test");
+    std::optional<tasks::Pictures> pictures;
+    try {
+      pictures.emplace(
+          open_pictures(data.path, data.height, data.width, data.valid_images));
+    } catch (const std::runtime_error& e) {
+      // The data may be elsewhere now; all other figures do without.
+      std::cerr << "note: no completions, as the model's data cannot be read "
+                   "(`--completions 0` leaves them out): "
+                << e.what() << '\n';
+      return;
+    }
+    const tasks::PicturePart part = pictures->split("test");
     Completions what;
     what.count = std::min(part.count, o_.completions);
     what.rows = data.height / 2;
@@ -310,10 +345,14 @@ class Plotter {
   void curves() {
     Chart own = run_chart(o_.model);
     if (!own.panels.empty()) figures_.emplace_back(std::move(own));
+    if (runs_) figures_.emplace_back(std::move(*runs_));
+  }
+  void compare_runs() {
     if (o_.runs.empty()) return;
     std::vector<std::string> all{o_.model};
     all.insert(all.end(), o_.runs.begin(), o_.runs.end());
-    figures_.emplace_back(runs_chart(all));
+    for (const std::string& run : all) check_run(run);
+    runs_ = runs_chart(all);
   }
 
   const Options& o_;
@@ -322,6 +361,7 @@ class Plotter {
   std::shared_ptr<models::ClassifierImpl> classifier_;  // null: another one
   tasks::LabelledConfig data_;
   Details details_;
+  std::optional<Chart> runs_;  // with --runs
   std::vector<Figure> figures_;
 };
 

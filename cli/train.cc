@@ -1,5 +1,7 @@
 // `aft train`: a preset or a configuration to a model directory.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -36,11 +38,33 @@ struct Options {
   double timeout = 120;
 };
 
+/// The directory of a run is that of one process at a time (with several, of
+/// rank 0): two would write over each other.
+class Claim {
+ public:
+  Claim() = default;
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+  ~Claim() {
+    if (fd_ >= 0) close(fd_);
+  }
+  void take(const std::string& directory) {
+    fd_ = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    // Where the file system has no locks, there is none.
+    if (fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+      throw std::runtime_error(directory +
+                               ": another process is training there");
+  }
+
+ private:
+  int fd_ = -1;
+};
+
 /// A new directory for a run; one that holds a run, or what is left of one, is
 /// refused. A run that was killed before it had its config.json, which comes
 /// after its first checkpoint, is none: its call may simply be repeated.
-void make_output(const std::string& path) {
-  if (io::make_directory(path)) return;
+void make_output(const std::string& path, Claim& claim) {
+  if (io::make_directory(path)) return claim.take(path);
   if (!is_directory(path))
     throw std::runtime_error(path + ": is there, and not a directory");
   for (const char* name :
@@ -53,6 +77,7 @@ void make_output(const std::string& path) {
   if (access(path.c_str(), W_OK) != 0)
     throw std::runtime_error(path +
                              ": cannot be written to: " + std::strerror(errno));
+  claim.take(path);
   io::remove_unfinished(path);
   io::remove_unfinished(path + "/state");
 }
@@ -89,7 +114,8 @@ void initialise(torch::nn::Module& model, const std::string& from) {
 
 class Line {
  public:
-  explicit Line(std::string unit) : unit_(std::move(unit)) {}
+  /// drawn: positions of kernels are drawn from softmax(w).
+  Line(std::string unit, bool drawn) : unit_(std::move(unit)), drawn_(drawn) {}
   void show(const train::Report& r, bool reported) {
     char text[256];
     snprintf(text, sizeof(text), "step %lld/%lld  loss %.4f",
@@ -107,7 +133,7 @@ class Line {
              duration(r.seconds_left).c_str(), resident() / 1e9);
     line += text;
     if (r.validated) line += validation(r);
-    if (r.sparsity) line += "  kernels: " + described(*r.sparsity);
+    if (r.sparsity) line += "  kernels: " + described(*r.sparsity, drawn_);
     if (terminal_) {
       std::cerr << '\r' << line << "\033[K" << (r.validated ? "\n" : "")
                 << std::flush;
@@ -139,6 +165,7 @@ class Line {
 
  private:
   const std::string unit_;
+  const bool drawn_;
   const bool terminal_ = isatty(STDERR_FILENO);
   bool open_ = false;
 };
@@ -225,7 +252,9 @@ void run(const Options& o, const Place& place, train::Group* group,
   train::Trainer trainer(*task, recipe, directory, group);
   // Rank 0 knows, where others do not see its files.
   const bool resume = group ? group->any(lead && place.resume) : place.resume;
+  Claim claim;
   if (resume) {
+    if (lead) claim.take(directory);
     if (lead && !trainer.has_checkpoint())
       throw std::runtime_error(
           directory +
@@ -243,7 +272,7 @@ void run(const Options& o, const Place& place, train::Group* group,
                 << '\n';
   } else if (lead) {
     if (o.out.empty()) io::make_directory("runs");
-    make_output(directory);
+    make_output(directory, claim);
     // Before config.json: who resumes finds these first weights, which may be
     // --init's, and never others.
     trainer.save();
@@ -266,7 +295,7 @@ void run(const Options& o, const Place& place, train::Group* group,
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 
-  Line line(kind.unit);
+  Line line(kind.unit, has_one_position(config["model"]));
   train::Hooks hooks;
   hooks.stop = [] { return stop_asked != 0; };
   if (lead)

@@ -23,8 +23,12 @@ using namespace internal;
 
 namespace {
 
-// How files that are being written are called; then the process, then a number.
+// How files that are being written are called: then the process, a dash, and a
+// number.
 constexpr const char* kUnfinished = ".unfinished-";
+
+constexpr const char* kNotRegular =
+    ": cannot be written: it is not a regular file";
 
 [[noreturn]] void fail(const std::string& name, const std::string& what,
                        int error) {
@@ -134,6 +138,19 @@ class Unfinished {
   bool renamed_ = false;
 };
 
+/// Whether a file may be one of ours: others may begin like that too.
+bool is_unfinished(const char* name) {
+  const size_t stem = std::strlen(kUnfinished);
+  if (std::strncmp(name, kUnfinished, stem) != 0) return false;
+  const char* at = name + stem;
+  const auto number = [&] {
+    const size_t digits = std::strspn(at, "0123456789");
+    at += digits;
+    return digits > 0;
+  };
+  return number() && *at++ == '-' && number() && *at == '\0';
+}
+
 /// Removes the file unless somebody writes it still. The lock is held until it
 /// is gone: a writer that has just made it then sees one or the other.
 void remove_left_over(int directory, const char* name) {
@@ -166,8 +183,7 @@ void internal::replace_file(const std::string& path,
   struct stat old;
   const bool replace = ::stat(path.c_str(), &old) == 0;
   if (!replace && errno != ENOENT) fail(name, "cannot be written", errno);
-  if (replace && !S_ISREG(old.st_mode))
-    throw Error(name + ": cannot be written: it is not a regular file");
+  if (replace && !S_ISREG(old.st_mode)) throw Error(name + kNotRegular);
   const std::string directory = directory_of(path),
                     base = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
   const Fd dir(open_directory(directory));
@@ -184,18 +200,54 @@ void internal::replace_file(const std::string& path,
   sync_directory(dir.get(), name, "is written");
 }
 
+std::string read_file(const std::string& path, size_t limit) {
+  // O_NONBLOCK: a FIFO must be refused below, not waited for here.
+  const Fd fd(open_file(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat info;
+  if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0)
+    fail(path, "cannot be opened", errno);
+  if (!S_ISREG(info.st_mode))
+    throw Error(path + ": must be a regular file, got " +
+                (S_ISDIR(info.st_mode) ? "a directory" : "a special one"));
+  const auto too_large = [&](const std::string& size) {
+    throw Error(path + ": must have at most " + std::to_string(limit) +
+                " bytes, got " + size);
+  };
+  const auto size = static_cast<size_t>(info.st_size);
+  if (size > limit) too_large(std::to_string(size));
+  // To its end, not to its size: it may grow or be cut meanwhile, and the size
+  // of a file in /proc is 0.
+  std::string out;
+  for (size_t done = 0;;) {
+    constexpr size_t kChunk = size_t{1} << 16;
+    // One byte more than there should be, to see the end.
+    if (done == out.size()) out.resize(std::max(size + 1, done + kChunk));
+    const ssize_t n = retried(
+        [&] { return ::read(fd.get(), &out[done], out.size() - done); });
+    if (n < 0) fail(path, "cannot be read", errno);
+    done += static_cast<size_t>(n);
+    if (done > limit) too_large("more");
+    if (n > 0) continue;
+    out.resize(done);
+    return out;
+  }
+}
+
 void write_file(const std::string& path, const std::string& text) {
   replace_file(path, {{text.data(), text.size()}}, path);
 }
 
 void append_file(const std::string& path, const std::string& text) {
+  // O_NONBLOCK: not to wait until somebody reads from a FIFO.
   Fd fd(retried([&] {
-    return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC,
-                  0666);
+    return ::open(path.c_str(),
+                  O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   }));
+  if (fd.get() < 0 && errno == ENXIO) throw Error(path + kNotRegular);
   struct stat old;
   if (fd.get() < 0 || ::fstat(fd.get(), &old) != 0)
     fail(path, "cannot be written", errno);
+  if (!S_ISREG(old.st_mode)) throw Error(path + kNotRegular);
   write_all(fd.get(), {text.data(), text.size()}, path);
   sync_and_close(fd, path);
   if (old.st_size > 0) return;
@@ -215,7 +267,7 @@ void remove_unfinished(const std::string& directory) noexcept {
   DIR* dir = ::opendir(directory.c_str());
   if (!dir) return;
   while (const dirent* entry = ::readdir(dir)) {
-    if (std::strncmp(entry->d_name, kUnfinished, std::strlen(kUnfinished)) == 0)
+    if (is_unfinished(entry->d_name))
       remove_left_over(::dirfd(dir), entry->d_name);
   }
   ::closedir(dir);

@@ -2,9 +2,15 @@
 // is full, power that fails.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace aft::io {
+
+/// All bytes of a regular file, at most `limit` of them. A FIFO or a device is
+/// refused, not waited for or read without end. Throws an io::Error with path,
+/// what was expected and what came.
+std::string read_file(const std::string& path, size_t limit);
 
 /// Writes text to path: a file beside it, fsync, rename, fsync of the
 /// directory. On failure throws an io::Error with path and reason; the old file
@@ -14,7 +20,8 @@ namespace aft::io {
 void write_file(const std::string& path, const std::string& text);
 
 /// Writes text behind what the file at path has; once this returns it is on the
-/// disk. On failure, part of the text may be there. Throws io::Error.
+/// disk. On failure, part of the text may be there. What is there and not a
+/// regular file is refused. Throws io::Error.
 void append_file(const std::string& path, const std::string& text);
 
 /// Makes a directory that outlasts a failure of power. Returns false where
@@ -22,7 +29,8 @@ void append_file(const std::string& path, const std::string& text);
 bool make_directory(const std::string& path);
 
 /// Removes what processes that were killed left in a directory: the files
-/// beside those that they were writing. Does nothing where it cannot.
+/// beside those that they were writing, whose names are exactly
+/// .unfinished-<process>-<number>. Does nothing where it cannot.
 void remove_unfinished(const std::string& directory) noexcept;
 
 }  // namespace aft::io

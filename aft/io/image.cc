@@ -7,14 +7,10 @@
 #include <cstdio>  // jpeglib.h needs it before
 #include <jpeglib.h>
 // clang-format on
-#include <fcntl.h>
 #include <jerror.h>
 #include <png.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csetjmp>
 #include <cstring>
 
@@ -64,8 +60,9 @@ struct Escape {
 
 // ---- PNG --------------------------------------------------------------------
 
-// A reader: open() finds the size, read() fills height * width * channels
-// bytes, blend() is what a channel of value c becomes with the fourth one, a.
+// A reader: open() finds the size, can_hold() tells whether a file of `size`
+// bytes may have so many pixels, read() fills height * width * channels bytes,
+// blend() is what a channel of value c becomes with the fourth one, a.
 // False: message() says why, and only the destructor may follow.
 class PngReader {
  public:
@@ -96,6 +93,13 @@ class PngReader {
         png_get_valid(png_, info_, PNG_INFO_tRNS);
     channels = alpha ? 4 : 3;
     return true;
+  }
+
+  // Deflate makes at most 258 bytes of 2 bits, 1032 of a byte; each row has a
+  // byte for its filter. Interlaced, they are not less.
+  bool can_hold(size_t size) const {
+    const uint64_t row = 1 + png_get_rowbytes(png_, info_);
+    return static_cast<uint64_t>(height) * row <= 1032 * uint64_t{size};
   }
 
   bool read(uint8_t* out) {
@@ -248,6 +252,15 @@ class JpegReader {
     return true;
   }
 
+  // With Huffman's codes each block of 8 x 8 has at least a bit, the first of
+  // its DC; of two channels with 4 x 1 and 1 x 4 samples, each has a block in
+  // 256 pixels. So there are at most 1024 pixels a byte. Arithmetic codes have
+  // no such bound; four times that takes all of them but large pictures of one
+  // colour.
+  bool can_hold(size_t size) const {
+    return static_cast<uint64_t>(height * width) <= 4096 * uint64_t{size};
+  }
+
   bool read(uint8_t* out) {
     if (setjmp(escape_.where)) return false;
     jpeg_start_decompress(&jpeg_);
@@ -308,6 +321,11 @@ Image decode(const uint8_t* data, size_t size, const std::string& name) {
   };
   if (!reader.open()) refuse();
   internal::check_size(name, reader.height, reader.width);
+  if (!reader.can_hold(size))
+    fail(name, "must have enough bytes for its " +
+                   std::to_string(reader.height) + " x " +
+                   std::to_string(reader.width) + " pixels, got " +
+                   std::to_string(size));
   const int64_t pixels = reader.height * reader.width;
   Image image{reader.height, reader.width,
               std::vector<uint8_t>(pixels * reader.channels)};
@@ -339,38 +357,6 @@ std::string beginning(const uint8_t* data, size_t size) {
   return out;
 }
 
-std::vector<uint8_t> read_bytes(const std::string& path) {
-  struct Fd {
-    int fd;
-    ~Fd() {
-      if (fd >= 0) ::close(fd);
-    }
-  };
-  // O_NONBLOCK: a FIFO must be refused below, not waited for here.
-  const Fd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  struct stat st;
-  if (file.fd < 0 || ::fstat(file.fd, &st) != 0) {
-    fail(path, std::string("cannot be opened: ") + std::strerror(errno));
-  }
-  if (!S_ISREG(st.st_mode)) {
-    fail(path, std::string("must be a regular file, got ") +
-                   (S_ISDIR(st.st_mode) ? "a directory" : "a special one"));
-  }
-  check_bytes(path, static_cast<uint64_t>(st.st_size));
-  std::vector<uint8_t> bytes(static_cast<size_t>(st.st_size));
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = ::read(file.fd, bytes.data() + done, bytes.size() - done);
-    if (n == 0) break;  // cut meanwhile; the decoder will say so
-    if (n < 0 && errno != EINTR) {
-      fail(path, std::string("cannot be read: ") + std::strerror(errno));
-    }
-    done += static_cast<size_t>(std::max<ssize_t>(n, 0));
-  }
-  bytes.resize(done);
-  return bytes;
-}
-
 }  // namespace
 
 Image decode_image(const uint8_t* data, size_t size, const std::string& name) {
@@ -387,8 +373,9 @@ Image decode_image(const uint8_t* data, size_t size, const std::string& name) {
 }
 
 Image read_image(const std::string& path) {
-  const std::vector<uint8_t> bytes = read_bytes(path);
-  return decode_image(bytes.data(), bytes.size(), path);
+  const std::string bytes = read_file(path, kMaxBytes);
+  return decode_image(reinterpret_cast<const uint8_t*>(bytes.data()),
+                      bytes.size(), path);
 }
 
 std::string encode_png(const Image& image, const std::string& name) {

@@ -35,7 +35,8 @@ struct Image {
 /// ends early, a wrong checksum, corrupt data. Only stray bytes before a marker
 /// of a JPEG are passed over, as Pillow does: some files of ImageNet have them.
 /// A FIFO or a device is refused, not waited for. Memory: the file, and up to
-/// 12 bytes a pixel.
+/// 12 bytes a pixel; a file too short for the pixels that it claims is refused
+/// before.
 Image read_image(const std::string& path);
 
 /// The same from memory; name opens the messages.

@@ -1,13 +1,12 @@
 #include "aft/models/config.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <set>
 #include <sstream>
+
+#include "aft/io/file.h"
+#include "aft/io/safetensors.h"
 
 namespace aft::models {
 namespace {
@@ -50,7 +49,7 @@ std::string plain(const std::string& text, size_t limit = 120) {
 // which ordered_json looks up one by one, out of patience.
 constexpr int kDepth = 32;
 constexpr size_t kKeys = 1000;
-constexpr uintmax_t kBytes = 16 << 20;
+constexpr size_t kBytes = 16 << 20;
 
 /// Throws ConfigError; Json::exception where the text is no JSON.
 Json parse(const std::string& text) {
@@ -215,29 +214,14 @@ Json assignment(const std::string& text,
 }
 
 Json read_json_file(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (error || !fs::exists(status))
-    throw ConfigError(path + ": cannot be opened: " +
-                      (error ? error.message() : std::strerror(ENOENT)));
-  // A FIFO would be waited for, a device read for ever.
-  if (!fs::is_regular_file(status))
-    throw ConfigError(
-        path + ": must be a regular file, got " +
-        (fs::is_directory(status) ? "a directory" : "a special one"));
-  if (const uintmax_t bytes = fs::file_size(path, error); bytes > kBytes)
-    throw ConfigError(path + ": must have at most " + std::to_string(kBytes) +
-                      " bytes, got " +
-                      (error ? error.message() : std::to_string(bytes)));
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw ConfigError(path + ": cannot be opened: " + std::strerror(errno));
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw ConfigError(path + ": cannot be read");
+  std::string text;
   try {
-    return parse(text.str());
+    text = io::read_file(path, kBytes);
+  } catch (const io::Error& e) {
+    throw ConfigError(e.what());
+  }
+  try {
+    return parse(text);
   } catch (const Json::exception& e) {
     throw ConfigError(path + ": not JSON: " + reason(e));
   } catch (const ConfigError& e) {

@@ -1,10 +1,9 @@
 #include "aft/tasks/cifar.h"
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 
+#include "aft/io/file.h"
+#include "aft/io/safetensors.h"
 #include "aft/tasks/data.h"
 
 namespace aft::tasks {
@@ -31,26 +30,23 @@ CifarFiles cifar_files(const std::string& path) {
 }
 
 void read_cifar(const std::string& path, std::vector<uint8_t>& records) {
-  if (std::error_code error; !fs::is_regular_file(path, error))
-    throw DataError(path +
-                    ": expected a batch of CIFAR-10, got no regular file");
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file)
-    throw DataError(path + ": cannot be opened: " + std::strerror(errno));
-  const int64_t bytes = file.tellg();
-  if (bytes != kCifarRecord * kCifarRecords) {
+  constexpr size_t kBytes = static_cast<size_t>(kCifarRecord * kCifarRecords);
+  std::string bytes;
+  try {
+    bytes = io::read_file(path, kBytes);
+  } catch (const io::Error& e) {
+    throw DataError(std::string(e.what()) + "; expected a batch of CIFAR-10");
+  }
+  if (bytes.size() != kBytes) {
     throw DataError(path + ": is not a batch of CIFAR-10: expected " +
-                    std::to_string(kCifarRecord * kCifarRecords) + " bytes (" +
+                    std::to_string(kBytes) + " bytes (" +
                     std::to_string(kCifarRecords) + " records of " +
                     std::to_string(kCifarRecord) + "), got " +
-                    std::to_string(bytes));
+                    std::to_string(bytes.size()));
   }
   const size_t before = records.size();
-  records.resize(before + static_cast<size_t>(bytes));
-  uint8_t* const first = records.data() + before;
-  file.seekg(0);
-  if (!file.read(reinterpret_cast<char*>(first), bytes))
-    throw DataError(path + ": cannot be read: " + std::strerror(errno));
+  records.insert(records.end(), bytes.begin(), bytes.end());
+  const uint8_t* const first = records.data() + before;
   for (int64_t i = 0; i < kCifarRecords; ++i) {
     if (const int label = first[i * kCifarRecord]; label > 9) {
       throw DataError(path + ": record " + std::to_string(i) +

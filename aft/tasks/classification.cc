@@ -398,6 +398,7 @@ std::vector<int64_t> match_classes(const std::vector<std::string>& data,
 
 std::shared_ptr<models::ImageNetwork> load_classifier(
     const std::string& directory, const Json& model) {
+  check_weights(directory, model);
   std::shared_ptr<models::ImageNetwork> network;
   try {
     network = make_network(model);

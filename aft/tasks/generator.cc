@@ -111,6 +111,13 @@ std::vector<bool> growing(const models::SequenceModelState& fresh) {
   return out;
 }
 
+std::string text_of(const std::vector<int64_t>& shape) {
+  std::string out;
+  for (const int64_t n : shape)
+    out += (out.empty() ? "" : ", ") + std::to_string(n);
+  return "[" + out + "]";
+}
+
 torch::Tensor rows_of(const std::vector<std::vector<int64_t>>& rows) {
   const int64_t B = static_cast<int64_t>(rows.size()),
                 n = static_cast<int64_t>(rows[0].size());
@@ -161,16 +168,22 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
                       "position in the metadata, got " +
                       (end ? "'" + at->second + "'" : "none"));
     }
+    // Before memory is asked for: does the file have so much? [0, n] of a file
+    // may be of any n.
     const std::vector<int64_t>& shape = file.at("seen").shape;
-    kept = shape.size() == 2 ? shape[1] : 0;
+    if (shape.size() != 2 || shape[0] != B)
+      throw io::Error(path + ": 'seen' must be [B, n] = [" + std::to_string(B) +
+                      ", n], got " + text_of(shape));
+    kept = shape[1];
     for (size_t i = 0; i < grows.size(); ++i) {
       if (!grows[i]) continue;
-      // Before memory is asked for: does the file have so much?
       const std::string name = name_of(i, "ring_v");
       const std::vector<int64_t>& ring = file.at(name).shape;
-      if (ring.size() != 3 || ring[1] != state_.position)
-        throw io::Error(path + ": '" + name + "' must be [B, " +
-                        std::to_string(state_.position) + ", D]");
+      const std::vector<int64_t> expected = {B, state_.position,
+                                             state_.layers[i].ring_v.size(2)};
+      if (ring != expected)
+        throw io::Error(path + ": '" + name + "' must be " + text_of(expected) +
+                        ", got " + text_of(ring));
     }
   }
   for (size_t i = 0; i < grows.size(); ++i) {

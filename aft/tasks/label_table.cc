@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <optional>
+#include <sstream>
 #include <unordered_map>
 
+#include "aft/io/file.h"
+#include "aft/io/safetensors.h"
 #include "aft/tasks/data.h"
 
 namespace aft::tasks {
@@ -15,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxClass = 99999;
+constexpr size_t kMaxBytes = size_t{1} << 30;  // 1 kB a picture of ImageNet
 
 /// Text for a message, not more than a line can take.
 std::string shown(const std::string& text) {
@@ -33,20 +36,26 @@ std::vector<std::string> columns_of(const std::string& line) {
   return out;
 }
 
+std::string contents(const std::string& path) {
+  try {
+    return io::read_file(path, kMaxBytes);
+  } catch (const io::Error& e) {
+    throw DataError(e.what());
+  }
+}
+
 class Reader {
  public:
   Reader(const std::string& path, bool files)
       : path_(path),
         folder_(fs::path(path).parent_path().string()),
         files_(files),
-        in_(path) {
-    if (!in_) throw DataError(path_ + ": cannot be opened");
+        in_(contents(path)) {
     std::string line;
     next(line);
     read_header(line);
     while (next(line))
       if (!line.empty()) read_row(columns_of(line));
-    if (in_.bad()) throw DataError(path_ + ": cannot be read");
     if (out.rows.empty())
       throw DataError(path_ + ": expected a line for each picture, got none");
     for (size_t i = 0; i < out.classes.size(); ++i)
@@ -137,7 +146,7 @@ class Reader {
 
   const std::string path_, folder_;
   const bool files_;
-  std::ifstream in_;
+  std::istringstream in_;
   int64_t line_ = 0;
   size_t width_ = 0, file_ = 0, index_ = 0;
   std::optional<size_t> wnid_, name_;

@@ -14,11 +14,18 @@ constexpr size_t kAhead = 3;  // batches that are planned, the current one too
 
 Loader::Loader(int64_t size, Make make, int64_t threads, int64_t end)
     : size_(size), end_(end), make_(std::move(make)) {
-  for (int64_t i = 0; i < std::max<int64_t>(threads, 1); ++i)
-    threads_.emplace_back([this] { work(); });
+  try {
+    for (int64_t i = 0; i < std::max<int64_t>(threads, 1); ++i)
+      threads_.emplace_back([this] { work(); });
+  } catch (...) {  // no room for one: those before it wait, and must not
+    stop();
+    throw;
+  }
 }
 
-Loader::~Loader() {
+Loader::~Loader() { stop(); }
+
+void Loader::stop() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stop_ = true;

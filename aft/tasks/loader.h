@@ -47,6 +47,7 @@ class Loader {
     std::exception_ptr error;
   };
   void work();
+  void stop();
   void plan(int64_t first, int64_t count);
 
   const int64_t size_, end_;

@@ -183,6 +183,7 @@ std::vector<std::vector<uint8_t>> PictureModel::redo(
 
 PictureModel load_picture_model(const std::string& directory, const Json& model,
                                 int64_t height, int64_t width) {
+  check_weights(directory, model);
   PictureModel out(model, height, width);
   load_weights(directory, *out.module());
   return out;

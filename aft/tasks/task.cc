@@ -2,8 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
 
+#include "aft/io/safetensors.h"
 #include "aft/tasks/classification.h"
 #include "aft/tasks/data.h"
 #include "aft/tasks/image.h"
@@ -55,17 +58,51 @@ std::shared_ptr<torch::nn::Module> sequence_model(const Json& config) {
       .ptr();
 }
 
-void load_weights(const std::string& directory, torch::nn::Module& model) {
+double least_weights(const Json& model, std::string* sizes) {
+  const auto size = [&](std::initializer_list<const char*> keys) {
+    for (const char* key : keys) {
+      if (!model.contains(key) || !model[key].is_number()) continue;
+      if (sizes)
+        *sizes += (sizes->empty() ? "model." : ", model.") + std::string(key) +
+                  " " + model[key].dump();
+      return std::max(0., model[key].get<double>());
+    }
+    return 0.;
+  };
+  // Each layer has a matrix from its width to its width, or the two of an MLP;
+  // each symbol or class has a row.
+  const double width = size({"width", "filters"}),
+               layers = size({"layers", "resnets"}), mlp = size({"mlp"}),
+               rows = size({"vocabulary", "classes"});
+  return sizeof(float) * width *
+         (layers * width * std::max(1., 2 * mlp) + rows);
+}
+
+void check_weights(const std::string& directory, const Json& model) {
+  // Up to here a model is made: load_weights knows which tensor is wrong.
+  constexpr double kCheap = 1 << 26;
   const std::string path = directory + "/model.safetensors";
-  const train::NamedTensors tensors = train::tensors_of(model);
-  train::load_tensors(path, tensors);
-  // One NaN makes every answer NaN, or a wrong one that looks like an answer.
-  for (const auto& [name, x] : tensors) train::check_finite(path, name, x);
+  const io::SafeTensors file = io::SafeTensors::open(path);
+  double there = 0;
+  for (const io::TensorView& x : file.tensors())
+    there += static_cast<double>(x.bytes);
+  std::string sizes;
+  const double least = least_weights(model, &sizes);
+  if (least > std::max(there, kCheap))
+    throw io::Error(path + ": must have at least " + models::shown(least) +
+                    " bytes of weights (" + sizes + " in config.json), got " +
+                    models::shown(there));
+}
+
+void load_weights(const std::string& directory, torch::nn::Module& model) {
+  train::load_tensors(directory + "/model.safetensors",
+                      train::tensors_of(model));
   model.eval();
 }
 
 models::SequenceModel load_model(const std::string& directory,
                                  const models::SequenceModelConfig& config) {
+  check_weights(directory, models::to_json(config));
   models::SequenceModel model(config);
   load_weights(directory, *model);
   return model;

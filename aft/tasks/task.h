@@ -91,6 +91,13 @@ const Network* find_network(const Json& model,
                             models::kind_of(model["network"]));
 }
 
+/// Bytes that the weights of a model's configuration take at least, found from
+/// a few of its sizes, which are added to `sizes` for a message.
+double least_weights(const Json& model, std::string* sizes = nullptr);
+/// Before a model is made: throws io::Error where it would be large, and the
+/// model.safetensors of a directory has fewer bytes than the sizes in `model`,
+/// its configuration, must at least take.
+void check_weights(const std::string& directory, const Json& model);
 /// Reads the weights of a model directory into `model`, which is in evaluation
 /// mode from then on. Throws io::Error, also for weights that are not finite.
 void load_weights(const std::string& directory, torch::nn::Module& model);

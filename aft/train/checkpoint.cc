@@ -87,12 +87,16 @@ std::map<std::string, std::string> load_tensors(const std::string& path,
     }
   }
   at::NoGradGuard no_grad;
-  for (const auto& [name, x] : tensors) {
+  const auto read = [&](const std::string& name, const torch::Tensor& x) {
     const io::TensorView& view = file.at(name);
     at::Tensor copy = at::empty(x.sizes(), x.options().device(at::kCPU));
     if (view.bytes > 0) std::memcpy(copy.data_ptr(), view.data, view.bytes);
+    return copy;
+  };
+  for (const auto& [name, x] : tensors) check_finite(path, name, read(name, x));
+  for (const auto& [name, x] : tensors) {
     at::Tensor to = x;
-    to.copy_(copy);
+    to.copy_(read(name, x));
   }
   return file.metadata();
 }

@@ -22,9 +22,10 @@ void save_tensors(const std::string& path, const NamedTensors& tensors,
                   const std::map<std::string, std::string>& metadata = {});
 
 /// Fills `tensors` from a file, which must have each of them with its shape and
-/// type; extra ones in the file are an error where `all`. Nothing is changed
-/// unless everything fits. Returns the metadata. Throws io::Error, which names
-/// the file, the tensor, what was expected and what came.
+/// type, and finite numbers; extra ones in the file are an error where `all`.
+/// Nothing is changed unless everything fits. Returns the metadata. Throws
+/// io::Error, which names the file, the tensor, what was expected and what
+/// came.
 std::map<std::string, std::string> load_tensors(const std::string& path,
                                                 const NamedTensors& tensors,
                                                 bool all = true);

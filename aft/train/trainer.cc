@@ -7,9 +7,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "aft/io/file.h"
@@ -19,6 +16,7 @@
 #include "aft/nn/block.h"
 #include "aft/ops/pointwise.h"
 #include "aft/train/checkpoint.h"
+#include "aft/train/metrics.h"
 
 namespace aft::train {
 namespace {
@@ -72,6 +70,16 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory,
   positive("steps", config.steps), positive("batch", config.batch);
   positive("accumulate", config.accumulate), positive("report", config.report);
   positive("save", config.save);
+  // Examples are numbered.
+  if (!(static_cast<double>(config.steps) * static_cast<double>(config.batch) *
+            static_cast<double>(config.accumulate) <
+        0x1p62))
+    throw TrainError(
+        "train.steps times train.batch times train.accumulate must be below "
+        "2^62, got " +
+        std::to_string(config.steps) + " times " +
+        std::to_string(config.batch) + " times " +
+        std::to_string(config.accumulate));
   const auto within = [](const char* name, double x, double low, double high) {
     if (!(x >= low && x < high))
       throw TrainError(std::string("train.") + name + " must be in [" +
@@ -172,14 +180,6 @@ void Trainer::share() {
   best_ = sums[0].item<double>(), loss_sum_ = sums[1].item<double>();
 }
 
-/// The sum over all processes.
-double Trainer::total(double x) const {
-  if (!group_) return x;
-  torch::Tensor sum = at::full({1}, x, at::kDouble);
-  group_->sum(sum);
-  return sum.item<double>();
-}
-
 void Trainer::load() {
   const std::string file = path("state/checkpoint.safetensors");
   std::map<std::string, std::string> metadata =
@@ -205,45 +205,7 @@ void Trainer::load() {
   step_ = step, best_ = best, loss_sum_ = loss_sum, loss_count_ = loss_count;
   io::remove_unfinished(directory_);
   io::remove_unfinished(path("state"));
-  forget_metrics();
-}
-
-/// Drops the lines of metrics.jsonl after the checkpoint, and a torn last one:
-/// those steps come again. The clock goes on from the last line that stays.
-void Trainer::forget_metrics() {
-  std::ifstream in(path("metrics.jsonl"));
-  if (!in && errno == ENOENT) return;
-  std::string kept, line;
-  while (std::getline(in, line)) {
-    const auto j = nlohmann::json::parse(line, nullptr, false);
-    if (!j.is_object() || !j.contains("step") || !j["step"].is_number() ||
-        j["step"].get<double>() > static_cast<double>(step_))
-      continue;
-    if (j.contains("seconds") && j["seconds"].is_number())
-      seconds_ = j["seconds"].get<double>();
-    kept += line + "\n";
-  }
-  if (!in.eof())
-    throw TrainError(path("metrics.jsonl") +
-                     ": cannot be read: " + std::strerror(errno));
-  in.close();
-  io::write_file(path("metrics.jsonl"), kept);
-}
-
-void Trainer::write_metrics(const Report& r) {
-  nlohmann::ordered_json j = {
-      {"step", r.step},       {"loss", r.loss},
-      {"rate", r.rate},       {"norm", r.norm},
-      {"seconds", r.seconds}, {"tokens_per_second", r.tokens_per_second}};
-  if (r.validated) {
-    j["validation"] = r.validation.loss;
-    for (const auto& [name, share] : r.validation.shares) j[name] = share;
-    if (r.sparsity) {
-      j["kernel_entropy"] = r.sparsity->entropy;
-      j["kernel_top"] = r.sparsity->top;
-    }
-  }
-  io::append_file(path("metrics.jsonl"), j.dump() + "\n");
+  seconds_ = forget_metrics(path("metrics.jsonl"), step_);
 }
 
 void Trainer::swap_ema() {
@@ -308,15 +270,15 @@ void Trainer::fail(const std::string& what) const {
   throw TrainError(message.str());
 }
 
-Report Trainer::advance() {
-  Report report;
-  report.steps = config_.steps;
+/// Gradients of the step to come, summed over all processes. A checkpoint that
+/// is due, or asked for by who wants to stop, is written where they and the
+/// loss are finite: weights like that can be gone on from.
+Trainer::Pass Trainer::gradients(bool stop) {
   const int64_t examples = config_.batch * config_.accumulate;
   const uint64_t seed = nn::mix(static_cast<uint64_t>(config_.seed),
                                 static_cast<uint64_t>(step_));
   // A forward pass moves running statistics; who resumes does it once more.
-  const std::vector<torch::Tensor> buffers =
-      due_ ? task_.model().buffers() : std::vector<torch::Tensor>();
+  const std::vector<torch::Tensor> buffers = task_.model().buffers();
   std::vector<torch::Tensor> before;
   for (const torch::Tensor& b : buffers) before.push_back(b.clone());
   // The rows of a micro-batch that this process takes, and their share of it.
@@ -345,14 +307,30 @@ Report Trainer::advance() {
     part.backward();
   }
   if (gradients_) gradients_->finish();
-  loss = total(loss);
-  if (!std::isfinite(loss)) fail("the loss is");
-  // Weights with a finite loss and finite gradients can be gone on from.
-  if (due_ && std::isfinite(optimizer_.norm())) {
-    for (size_t i = 0; i < buffers.size(); ++i) exchange(buffers[i], before[i]);
-    save();
-    for (size_t i = 0; i < buffers.size(); ++i) exchange(buffers[i], before[i]);
+  if (group_) {  // one exchange for both: a small one costs as much as two
+    torch::Tensor sums = at::tensor({loss, stop ? 1.0 : 0.0}, at::kDouble);
+    group_->sum(sums);
+    loss = sums[0].item<double>(), stop = sums[1].item<double>() > 0;
   }
+  if (!std::isfinite(loss)) fail("the loss is");
+  const auto swap = [&] {
+    for (size_t i = 0; i < buffers.size(); ++i) exchange(buffers[i], before[i]);
+  };
+  if ((due_ || stop) && std::isfinite(optimizer_.norm())) {
+    swap();
+    save();
+    if (!stop) swap();
+  } else if (stop) {
+    fail("the gradients are");
+  }
+  return {loss, stop};
+}
+
+Report Trainer::advance() { return update(gradients(/*stop=*/false).loss); }
+
+Report Trainer::update(double loss) {
+  Report report;
+  report.steps = config_.steps;
   report.rate = schedule().at(step_ + 1);
   report.norm = optimizer_.step(report.rate, config_.clip, step_ + 1);
   if (!std::isfinite(report.norm)) fail("the gradients are");
@@ -377,8 +355,14 @@ bool Trainer::run(const Hooks& hooks) {
   double last_time = now(), smooth = 0;
   const double tokens =
       static_cast<double>(config_.batch * config_.accumulate * task_.tokens());
+  bool stop = false;
   while (step_ < config_.steps) {
-    Report report = advance();
+    const Pass pass = gradients(stop);
+    if (pass.stop) {
+      optimizer_.zero_grad();
+      return false;
+    }
+    Report report = update(pass.loss);
     const double time = now(), took = time - last_time;
     last_time = time;
     seconds_ += took;
@@ -387,20 +371,18 @@ bool Trainer::run(const Hooks& hooks) {
     report.tokens_per_second = tokens / smooth;
     report.seconds_left = smooth * static_cast<double>(config_.steps - step_);
     const bool last = step_ == config_.steps;
-    bool stopped = hooks.stop && hooks.stop();
-    if (group_) stopped = group_->any(stopped);
+    stop = hooks.stop && hooks.stop();
     if (last || (config_.validate > 0 && step_ % config_.validate == 0)) {
       validate(report);
     }
     const bool reported = report.validated || step_ % config_.report == 0;
     if (reported) {
-      if (leads()) write_metrics(report);
+      if (leads()) append_metrics(path("metrics.jsonl"), report);
       loss_sum_ = 0, loss_count_ = 0;
     }
     if (hooks.progress) hooks.progress(report, reported);
     due_ = due_ || step_ % config_.save == 0;
-    if (last || stopped) save();
-    if (stopped && !last) return false;
+    if (last) save();
     last_time = now();
   }
   return true;

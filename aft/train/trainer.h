@@ -113,7 +113,8 @@ struct Report {
 struct Hooks {
   /// After every step (reported: metrics.jsonl has a new line for it).
   std::function<void(const Report&, bool reported)> progress;
-  /// Asked after every step: true saves a checkpoint and ends run().
+  /// Asked after every step: true saves a checkpoint and ends run(), once the
+  /// gradients after that step have shown that it can be gone on from.
   std::function<bool()> stop;
 };
 
@@ -151,13 +152,16 @@ class Trainer {
  private:
   bool leads() const { return !group_ || group_->rank() == 0; }
   void load();
+  struct Pass {
+    double loss;
+    bool stop;  // some process wants to: the checkpoint is written
+  };
+  Pass gradients(bool stop);
+  Report update(double loss);
   void share();
-  double total(double x) const;
   Schedule schedule() const;
   void validate(Report& report);
   [[noreturn]] void fail(const std::string& what) const;
-  void write_metrics(const Report& report);
-  void forget_metrics();
   void swap_ema();
   std::string path(const std::string& name) const;
 

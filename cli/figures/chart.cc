@@ -283,15 +283,4 @@ std::string bars(const std::string& title, const std::string& value,
   return out.str();
 }
 
-io::Image bars_image(const std::string& title, const std::string& value,
-                     const std::string& other,
-                     const std::vector<std::string>& names,
-                     const std::vector<bool>& strong,
-                     const std::vector<BarPanel>& panels) {
-  const BarSizes size(names, panels.size());
-  Canvas out(size.width, size.height, kPixels);
-  draw_bars(out, size, title, value, other, names, strong, panels);
-  return out.image();
-}
-
 }  // namespace aft::cli

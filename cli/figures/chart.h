@@ -69,11 +69,4 @@ std::string bars(const std::string& title, const std::string& value,
                  const std::vector<bool>& strong,
                  const std::vector<BarPanel>& panels);
 
-/// The same as pixels, two for each of the SVG.
-io::Image bars_image(const std::string& title, const std::string& value,
-                     const std::string& other,
-                     const std::vector<std::string>& names,
-                     const std::vector<bool>& strong,
-                     const std::vector<BarPanel>& panels);
-
 }  // namespace aft::cli

@@ -96,17 +96,11 @@ std::vector<Lab> arm(double hue) {
 }
 
 Table make(Colours colours) {
-  switch (colours) {
-    case Colours::kGrey:
-      return equal_steps({lab(0.2, 0, 0), lab(1, 0, 0)});
-    case Colours::kDiverging: {
-      std::vector<Lab> points = arm(260);
-      const std::vector<Lab> other = arm(27);
-      points.insert(points.end(), other.rbegin() + 1, other.rend());
-      return equal_steps(points);
-    }
-    case Colours::kSequential:
-      break;
+  if (colours == Colours::kDiverging) {
+    std::vector<Lab> points = arm(260);
+    const std::vector<Lab> other = arm(27);
+    points.insert(points.end(), other.rbegin() + 1, other.rend());
+    return equal_steps(points);
   }
   return equal_steps({lab(0.24, 0.10, 305), lab(0.40, 0.125, 275),
                       lab(0.57, 0.088, 215), lab(0.74, 0.13, 152),
@@ -116,9 +110,8 @@ Table make(Colours colours) {
 }  // namespace
 
 Rgb colour(Colours colours, double part) {
-  static const std::array<Table, 3> tables = {make(Colours::kSequential),
-                                              make(Colours::kDiverging),
-                                              make(Colours::kGrey)};
+  static const std::array<Table, 2> tables = {make(Colours::kSequential),
+                                              make(Colours::kDiverging)};
   const Table& table = tables[static_cast<size_t>(colours)];
   if (!(part > 0)) return table.front();
   return table[static_cast<size_t>(std::lround(std::min(part, 1.0) * kLast))];

@@ -10,7 +10,6 @@ namespace aft::cli {
 enum class Colours {
   kSequential,  ///< dark blue to light yellow, ever lighter
   kDiverging,   ///< blue, white, red: equally dark at equal distance from white
-  kGrey,        ///< black to white
 };
 
 using Rgb = std::array<uint8_t, 3>;  ///< sRGB

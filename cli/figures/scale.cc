@@ -30,6 +30,10 @@ Scale make_scale(const std::vector<const std::vector<float>*>& values,
   const double first = *least, last = *greatest;
   Scale out{low, high};
   if (!(low < high)) {
+    // Kernels of one tap are nearly all zeros, and the taps would be beyond.
+    if (colours == Colours::kDiverging)
+      finite.erase(std::remove(finite.begin(), finite.end(), 0.0F),
+                   finite.end());
     out.low = percentile(finite, 0.005), out.high = percentile(finite, 0.995);
     if (!(out.low < out.high)) out.low = first, out.high = last;
     if (colours == Colours::kDiverging) {

@@ -20,8 +20,8 @@ double percentile(std::vector<float>& values, double part);
 
 /// For all values that are finite. low < high: that; otherwise from the 0.5th
 /// percentile to the 99.5th, or from the least to the greatest where these are
-/// equal; of kDiverging symmetric about 0. Never empty: a single value has a
-/// scale around it.
+/// equal; of kDiverging symmetric about 0, and the percentiles are those of
+/// what is not 0. Never empty: a single value has a scale around it.
 Scale make_scale(const std::vector<const std::vector<float>*>& values,
                  Colours colours, double low, double high);
 

@@ -71,9 +71,6 @@ TEST(Charts, PixelsHaveInkOfEverySeries) {
               rgb(series_colour(p.series)))
         << p.panel << " " << p.series << " " << p.value_x;
   EXPECT_EQ(plotted_points(panels).size(), 54u);
-  const io::Image b =
-      bars_image("t", "value", "other", {"x"}, {true}, {{"p", {{2, 1}}}});
-  EXPECT_GT(count(b, rgb("#D55E00")), 4 * 230 * 12 - 100);
 }
 
 TEST(Charts, UntitledIsTheSameBelowTheTitle) {

@@ -250,6 +250,48 @@ class TestClasses(ProgramTest):
         self.fails(1, [self.shapes, "--resume"],
                    "train", PRESET, "--out", self.shapes, *SMALL)  # fmt: skip
 
+    def test_one_position_a_head(self):
+        """Gumbel-softmax: what it says of itself, and a run stays as it is."""
+        out = self.work / "run"
+        done = self.train(out, "--steps", 4, *sets(model__gumbel=0.5, train__save=4,
+                                                   train__validate=2))  # fmt: skip
+        self.assertIn("one position a head (gumbel 0.5)", done.stderr)
+        said = self.evaluate(out)
+        self.assertAlmostEqual(said["kernel_entropy_most"], math.log(9), 5)
+        self.assertTrue(0 < said["kernel_entropy"] <= math.log(9) + 1e-6)
+        self.assertTrue(1 / 9 - 1e-6 <= said["kernel_top"] <= 1)
+        (line,) = lines_of(self.succeed("eval", out).stdout, "kernels: ")
+        self.assertIn("one position a head", line)
+        self.assertIn("softmax(w)", line)
+        plain = self.succeed("eval", self.shapes).stdout
+        self.assertNotIn("one position", plain)
+        self.assertIn("kernels: entropy", plain)
+        self.fails(1, ["model.gumbel", "0.5", "0.7"], "train", "--resume", out,
+                   "--steps", 8, *sets(model__gumbel=0.7))  # fmt: skip
+        again = self.succeed("train", "--resume", out, "--steps", 6)
+        self.assertIn("done", again.stdout)
+
+    def test_bench_of_trained_models(self):
+        """A directory is measured with its own weights, so they must be good."""
+        words = ["bench", "classify", "--quick", "--repeat", 1, "--threads", 1]
+        two = self.work / "two"
+        self.train(two, "--steps", 1, *sets(model__layers=2))
+        rows = json.loads(self.succeed(*words, "--json", two, self.shapes).stdout)
+        self.assertEqual([str(two), str(self.shapes)], [row["preset"] for row in rows])
+        tensors, _ = load_tensors(two / "model.safetensors")
+        for row in rows:
+            self.assertGreater(row["images_per_second"], 0)
+            self.assertGreater(row["peak_gb"], 0.01)
+        # --quick leaves them all their layers.
+        count = sum(len(numbers) for _, numbers in tensors.values())
+        self.assertEqual(count, rows[0]["parameters"])
+        weights = (self.shapes / "model.safetensors").read_bytes()
+        torn = copy(self.shapes, self.work / "torn", "model.safetensors",
+                    weights[:3000])  # fmt: skip
+        self.fails(1, [torn / "model.safetensors", "cut short"], *words, torn)
+        (torn / "model.safetensors").unlink()
+        self.fails(1, [torn / "model.safetensors"], *words, torn)
+
     # ---- Accuracy ------------------------------------------------------------
 
     def test_accuracy_is_what_one_counts(self):

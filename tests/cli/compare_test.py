@@ -8,7 +8,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from program import AFT, ProgramTest, main, sets
+from program import AFT, ProgramTest, main, metrics, sets
 
 SMALL = sets(model__layers=1, model__width=16, model__length=32,
              model__heads=2, data__valid_bytes=500)  # fmt: skip
@@ -143,6 +143,37 @@ class TestCompare(ProgramTest):
         out, done = self.compare(*names, "--speed", "--batch", 2, "--repeat", 1)
         self.assertIn("images/s", done.stdout)
         self.assertTrue(all(s["rate"] > 0 for s in self.check_files(out, names)))
+
+    def test_kernels(self):
+        """Of AFT-conv, how sharp they are; no columns where nobody has any."""
+        small = sets(
+            model__layers=1, model__width=16, model__heads=4, model__patch=4,
+            data__height=16, data__width=16, data__valid_images=12, train__batch=2,
+            train__validate=2, train__save=4,
+        )  # fmt: skip
+        names = ["classify-aft-conv-4x96", "classify-transformer-4x96"]
+        heads = ("kernel entropy", "top position %")
+        out, done = self.compare(*names, "--steps", 4, *small)
+        conv, other = self.check_files(out, names)
+        checked = [each for each in metrics(out / names[0]) if "validation" in each]
+        self.assertEqual(len(checked), 2)
+        best = min(checked, key=lambda each: each["validation"])
+        for key in ("kernel_entropy", "kernel_top"):
+            self.assertGreater(best[key], 0)
+            self.assertAlmostEqual(conv[key], best[key])
+            self.assertEqual(other[key], 0)
+        page = (out / "report.html").read_text()
+        for head in heads:
+            self.assertIn(head, done.stdout)
+            self.assertIn(f"<th>{head}</th>", page)
+        (alone,) = (line for line in done.stdout.splitlines() if names[1] in line)
+        (row,) = (line for line in page.splitlines() if names[1] + "</td>" in line)
+        self.assertEqual(row.split("<td>")[5:7], ["-</td>"] * 2)
+        self.assertEqual(alone.split()[4:6], ["-", "-"])
+        done = self.succeed("compare", names[1], "--steps", 1, *small, "--out",
+                            self.work / "without")  # fmt: skip
+        for head in heads:
+            self.assertNotIn(head, done.stdout)
 
     def test_one_that_fails(self):
         """Heads that divide one width and not the other: the reason is shown,

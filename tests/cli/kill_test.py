@@ -20,7 +20,7 @@ NEW = [*TRAIN, "text-aft-local-4x128", *sets(
     train__validate=5, train__save=2, train__report=2, train__ema=0.9,
     data__valid_bytes=300, train__steps=120,
 )]  # fmt: skip
-KILLS, SHARE = 51, 17  # in all, and of a run, if it takes so many
+KILLS, SHARE = 50, 17  # in all, and of a run, if it takes so many
 FILES = ["config.json", "curve.svg", "metrics.jsonl", "model.safetensors", "state"]
 CHECKPOINT = "state/checkpoint.safetensors"
 
@@ -51,6 +51,16 @@ def saved(out):
     return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
 
 
+def stepped(out, before):
+    """Whether a run has a checkpoint beside the one of then, and made steps:
+    the first one comes before config.json and before any step."""
+    try:
+        lines = (out / "metrics.jsonl").stat().st_size
+    except FileNotFoundError:
+        return False
+    return lines > 0 and (out / "config.json").exists() and saved(out) != before
+
+
 class CrashTest(ProgramTest):
     def same(self, whole, out):
         self.same_runs(whole, out)
@@ -74,10 +84,13 @@ class TestKill(CrashTest):
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
 
-    def kill(self, run, out, wait, changes):
-        """After so many seconds and then so many changes on the disk. Whether
-        there was still something to kill."""
+    def kill(self, run, out, ready, wait, changes):
+        """Once ready, after so many seconds and then so many changes on the
+        disk. Whether there was still something to kill."""
         deadline = time.monotonic() + TIMEOUT
+        while run.poll() is None and not ready():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.0003)
         try:
             run.wait(timeout=wait)
         except subprocess.TimeoutExpired:
@@ -108,36 +121,41 @@ class TestKill(CrashTest):
         reach = time.monotonic() - begin
         run.communicate(timeout=TIMEOUT)
         self.assertEqual(run.returncode, 0)
-        kills = {"before its directory": 0, "before its config.json": 0,
-                 "before more was saved": 0, "after": 0}  # fmt: skip
-        torn = runs = 0
-        limit = 1.5 * reach
-        while sum(kills.values()) < KILLS:
+        rest = time.monotonic() - begin - reach
+
+        # Before it has a directory: nothing is there yet, and nothing is lost.
+        out = self.work / "run0"
+        self.assertTrue(self.kill(self.start(out), out, lambda: True, 0, 0))
+        self.assertFalse(out.exists())
+        # Only those that hit a run which has made steps count as kills.
+        kills = early = torn = runs = 0
+        limit = 2 * rest / SHARE
+        while kills < KILLS:
             out = self.work / f"run{runs}"
             runs += 1
-            for number in range(KILLS):
-                before = saved(out)
-                # By the clock alone, or in the midst of writing.
+            hits = 0
+            while True:
+                before = saved(out) if (out / "metrics.jsonl").exists() else 0
+                enough = hits >= SHARE or kills >= KILLS
+                # By the clock alone, or in the midst of writing; now and then
+                # while it begins or reads what is there.
                 changes = rng.choice((0, 0, 0, 1, 2, 3, 5, 8))
+                begins = not enough and rng.random() < 0.15
+                wait = TIMEOUT if enough else rng.uniform(0, reach if begins else limit)
                 run = self.start(out)
-                enough = number >= SHARE or sum(kills.values()) >= KILLS
-                wait = TIMEOUT if enough else rng.uniform(0, limit)
-                if not self.kill(run, out, wait, changes):
+                if not self.kill(
+                    run, out, lambda: begins or stepped(out, before), wait, changes
+                ):  # fmt: skip
                     limit *= 0.7
                     break
-                more = saved(out) != before
-                kills["before its directory" if not out.exists()
-                      else "before its config.json"
-                      if not (out / "config.json").exists()
-                      else "after" if more else "before more was saved"] += 1  # fmt: skip
+                if stepped(out, before):
+                    kills, hits = kills + 1, hits + 1
+                else:
+                    early += 1
                 torn += any("unfinished" in name for name in seen(out))
-                # As fast or as slow as the machine is now: every second time,
-                # or so, the run gets somewhere.
-                limit *= 0.8 if more else 1.2
             self.same(whole, out)
-        print(f"{kills} kills, {torn} in the midst of a file, {runs} runs")
-        for phase in ("before its directory", "before more was saved", "after"):
-            self.assertGreater(kills[phase], 0, phase)
+        print(f"{kills} kills, {early} more before a step was saved, "
+              f"{torn} in the midst of a file, {runs} runs")  # fmt: skip
 
     def test_killed_before_there_is_a_run(self):
         """The same call again begins again, whatever is left."""

@@ -2,6 +2,8 @@
 and its page in a real browser, where the values below the mouse are those of the
 weights. Argument: the program."""
 
+import base64
+import json
 import math
 import os
 import re
@@ -13,12 +15,13 @@ from pathlib import Path
 
 from browser import Browser
 from pictures import SIGNATURE, folder, noise
-from program import ProgramTest, aft, main, sets
+from program import ProgramTest, aft, lines_of, main, sets
 from tensors import load_tensors, save_tensors
 
 os.environ["OMP_NUM_THREADS"] = "1"
 SIDE, PATCH, LAYERS, HEADS, WINDOW = 16, 4, 2, 4, 3
 GRID = SIDE // PATCH
+GAMMA = 0.2
 CLASSES = sets(
     model__layers=LAYERS, model__width=16, model__patch=PATCH, data__height=SIDE,
     data__width=SIDE, data__valid_images=12, train__batch=4, train__steps=12,
@@ -29,6 +32,11 @@ PIXELS = sets(
     data__height=4, data__width=6, data__valid_images=10, train__batch=2,
     train__validate=4, train__save=8, train__report=4, train__steps=8,
 )  # fmt: skip
+TEXT = sets(
+    model__layers=2, model__width=16, model__length=32, model__window=8,
+    model__heads=HEADS, data__valid_bytes=500, train__batch=2, train__steps=4,
+    train__validate=4, train__save=4, train__report=2,
+)  # fmt: skip
 MODELS = {
     "conv": ("classify-aft-conv-4x96",
              CLASSES + sets(model__heads=HEADS, model__window=WINDOW)),
@@ -36,6 +44,10 @@ MODELS = {
     "attention": ("classify-transformer-4x96",
                   CLASSES + sets(model__heads=2, model__patch=SIDE // 2)),
     "pixels": ("image-aft-local-4x128", PIXELS),
+    "gumbel": ("classify-aft-conv-4x96",
+               CLASSES + sets(model__heads=HEADS, model__window=WINDOW,
+                              model__gumbel=0.5)),
+    "text": ("text-aft-conv-4x128", TEXT),
 }  # fmt: skip
 NUMBER = r"(-?[\d.]+(?:e[+-]?\d+)?)"
 
@@ -48,18 +60,53 @@ def setUpModule():
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
     PHOTOS = folder(SHARED / "photos", [noise(20, 24) for _ in range(3)])
-    # Kernels that can be told by hand: the same everywhere in a head.
-    tensors, _ = load_tensors(SHARED / "conv/model.safetensors")
-    for name, (shape, numbers) in tensors.items():
-        if name.endswith("mixer.gamma"):
-            tensors[name] = (shape, [0.0] * len(numbers))
-        if name.endswith("mixer.beta"):
-            tensors[name] = (shape, [kernel(name, i) for i in range(len(numbers))])
-    save_tensors(SHARED / "conv/model.safetensors", tensors)
+    # Kernels that can be told by hand, another number at every place.
+    for model, window in (("conv", (WINDOW, WINDOW)), ("gumbel", (WINDOW, WINDOW)),
+                          ("text", (8,))):  # fmt: skip
+        path = SHARED / model / "model.safetensors"
+        tensors, _ = load_tensors(path)
+        for name, (shape, numbers) in tensors.items():
+            if name.endswith("mixer.w"):
+                assert shape == [HEADS, *window], shape
+                taps = len(numbers) // HEADS
+                numbers = [float(i % taps) for i in range(len(numbers))]
+            if name.endswith("mixer.gamma"):
+                numbers = [GAMMA] * len(numbers)
+            if name.endswith("mixer.beta"):
+                numbers = [beta(layer_of(name), i) for i in range(len(numbers))]
+            tensors[name] = (shape, numbers)
+        save_tensors(path, tensors)
 
 
-def kernel(name, head):
-    return 0.1 * (head + 1) - 0.15 * int(re.search(r"\d+", name).group())
+def layer_of(name):
+    return int(re.search(r"\d+", name).group())
+
+
+def beta(layer, head):
+    return 0.1 * (head + 1) - 0.15 * layer
+
+
+def kernel(layer, head, tap, taps):
+    """w there: gamma (raw - mean) / std + beta of raw = 0, 1, ... taps - 1."""
+    mean = (taps - 1) / 2
+    spread = math.sqrt((taps * taps - 1) / 12) + 1e-5
+    return GAMMA * (tap - mean) / spread + beta(layer, head)
+
+
+def maps_of(out, figure):
+    """The maps of a figure as its page has them: name, and rows of numbers."""
+    page = (out / "index.html").read_text()
+    section = page.split(f'<section id="{figure}">')[1].split("</section>")[0]
+    data = re.search(r'<script type="application/json">(.*?)</script>', section)
+    maps = []
+    for each in json.loads(data.group(1))["maps"]:
+        rows, columns = each["cells"]
+        assert each["bits"] == 32, each["bits"]
+        raw = base64.b64decode(each["values"])
+        values = struct.unpack(f"<{len(raw) // 4}f", raw)
+        maps.append((each["name"], [values[columns * i : columns * (i + 1)]
+                                    for i in range(rows)]))  # fmt: skip
+    return maps
 
 
 def size(path):
@@ -90,7 +137,11 @@ class TestFiles(PlotTest):
             ("full", ["--runs", SHARED / "conv"], ["biases", "curve", "curves"]),
             ("attention", ["--images", PHOTOS, "--limit", 2, "--divisor", "pairs"],
              ["attention", "curve"]),
-            ("pixels", [], ["biases", "completions", "curve"]),
+            ("pixels", ["--completions", 2], ["biases", "completions", "curve"]),
+            ("pixels", ["--completions", 0, "--each"], ["biases", "curve"]),
+            ("gumbel", ["--image", picture, "--size", 2 * SIDE, "--crop", 1],
+             ["biases", "curve", "keys-1"]),
+            ("text", ["--range", -1, 1], ["biases", "curve"]),
         ):  # fmt: skip
             with self.subTest(name):
                 out = self.plot(name, *words)
@@ -104,6 +155,79 @@ class TestFiles(PlotTest):
                 for figure in figures:
                     self.assertIn(f'<section id="{figure}">', page)
                 shutil.rmtree(out)
+
+    def test_values(self):
+        """Of kernels on a grid and on a line: every one where it belongs."""
+        for name, shape in (("conv", (WINDOW, WINDOW)), ("text", (HEADS, 8))):
+            maps = maps_of(self.plot(name), "biases")
+            line, taps = name == "text", math.prod(shape)
+            self.assertEqual(len(maps), LAYERS if line else LAYERS * HEADS)
+            for i, (title, rows) in enumerate(maps):
+                layer, head = (i, 0) if line else divmod(i, HEADS)
+                wanted = f"layer {layer + 1}" + ("" if line else f", head {head + 1}")
+                self.assertEqual(title, wanted)
+                self.assertEqual((len(rows), len(rows[0])), shape)
+                for y, row in enumerate(rows):
+                    for x, got in enumerate(row):
+                        w = (kernel(layer, y, x, 8) if line else
+                             kernel(layer, head, WINDOW * y + x, taps))  # fmt: skip
+                        self.assertAlmostEqual(got, math.expm1(w), 5)
+
+    def test_one_position_a_head(self):
+        out = self.plot("gumbel")
+        for i, (_, rows) in enumerate(maps_of(out, "biases")):
+            *others, last = [x for row in rows for x in row]
+            self.assertEqual(others, [0] * (WINDOW * WINDOW - 1))
+            w = kernel(*divmod(i, HEADS), WINDOW * WINDOW - 1, WINDOW * WINDOW)
+            self.assertAlmostEqual(last, math.expm1(w), 5)
+        head = (out / "index.html").read_text().split("</header>")[0]
+        self.assertIn("one position a head (gumbel 0.5)", head)
+        self.assertIn("softmax(w)", head)
+        other = (self.plot("conv") / "index.html").read_text().split("</header>")[0]
+        self.assertNotIn("one position", other)
+
+    def test_scales_and_sizes(self):
+        picture = sorted(PHOTOS.iterdir())[0]
+        png = [(self.plot("conv", *words) / "biases.png").read_bytes()
+               for words in ([], ["--range", -1, 1], ["--range", -9, 9])]  # fmt: skip
+        self.assertEqual(len(set(png)), 3)
+        for side in (SIDE, 2 * SIDE):
+            out = self.plot("conv", "--image", picture, "--size", side)
+            rows = maps_of(out, "keys-1")[0][1]
+            self.assertEqual((len(rows), len(rows[0])), (side // PATCH,) * 2)
+
+    def test_data_that_moved(self):
+        """Completions are left out, and the rest is drawn."""
+        data, model = self.work / "data", self.work / "model"
+        folder(data, [noise(4, 6) for _ in range(30)])
+        self.succeed("train", MODELS["pixels"][0], "--data", data, "--out", model,
+                     *PIXELS)  # fmt: skip
+        data.rename(self.work / "elsewhere")
+        out = self.work / "plots"
+        done = self.succeed("plot", model, "--out", out)
+        self.assertEqual(names(out), ["biases.png", "curve.png", "index.html"])
+        (note,) = lines_of(done.stderr, "note: ")
+        self.assertIn(str(data), note)
+        self.assertIn("--completions 0", note)
+        done = self.succeed("plot", model, "--out", out, "--completions", 0)
+        self.assertEqual(done.stderr, "")
+
+    def test_runs_that_are_not_there(self):
+        """Known before anything is drawn."""
+        out, nowhere, empty = (self.work / x for x in ("out", "nowhere", "empty"))
+        empty.mkdir()
+        fresh = self.work / "fresh"
+        fresh.mkdir()
+        (fresh / "metrics.jsonl").write_text('{"step": 1, "loss": 2}\n')
+        # Would be found out later.
+        words = ["plot", SHARED / "conv", "--out", out, "--image", "missing.png"]
+        for run, wanted in (
+            (nowhere, [nowhere, "directory"]),
+            (empty, [empty / "metrics.jsonl", "not there"]),
+            (fresh, [fresh / "metrics.jsonl", "validation"]),
+        ):
+            self.fails(1, wanted, *words, "--runs", SHARED / "full", run)
+        self.assertFalse(out.exists())
 
     def test_same_again(self):
         model = self.work / "model"
@@ -120,6 +244,21 @@ class TestFiles(PlotTest):
         self.fails(1, [self.work / "none"], "plot", self.work / "none")
         self.fails(2, ["--range"], "plot", SHARED / "conv", "--range", 1, 0)
         self.fails(2, ["--image"], "plot", SHARED / "pixels", "--image", "x.png")
+        # What would be ignored.
+        self.fails(2, ["--each", "--range"], "plot", SHARED / "conv", "--each",
+                   "--range", 0, 1)  # fmt: skip
+        for option, value in (("--limit", 4), ("--divisor", "queries")):
+            self.fails(2, [option, "--images"], "plot", SHARED / "attention",
+                       option, value)  # fmt: skip
+        young = self.work / "young"
+        shutil.copytree(SHARED / "conv", young)
+        (young / "model.safetensors").unlink()
+        for option in ("--image", "--images"):
+            self.fails(2, [option + " ", young / "model.safetensors"], "plot", young,
+                       option, PHOTOS)  # fmt: skip
+        done = self.succeed("plot", young)
+        self.assertEqual(names(young / "plots"), ["curve.png", "index.html"])
+        self.assertIn(str(young / "model.safetensors"), done.stderr)
         self.fails(1, ["missing.png"], "plot", SHARED / "conv", "--image",
                    self.work / "missing.png")  # fmt: skip
         empty = self.work / "empty"
@@ -160,16 +299,14 @@ class TestPage(PlotTest):
     def test_kernels(self):
         out = self.open("conv", "--image", sorted(PHOTOS.iterdir())[0])
         self.check(out)
-        tensors, _ = load_tensors(SHARED / "conv/model.safetensors")
-        layers = sorted(name for name in tensors if name.endswith("mixer.beta"))
-        self.assertEqual(len(layers), LAYERS)
-        for layer, beta in enumerate(layers):
-            for head in (0, HEADS - 1):
-                lines = self.browser.hover("biases", layer * HEADS + head, 0, 2)
-                place = f"dy {-(WINDOW // 2)}, dx {2 - WINDOW // 2}"
+        for layer in range(LAYERS):
+            for head, y, x in ((0, 0, 2), (0, 2, 0), (HEADS - 1, 0, 1)):
+                lines = self.browser.hover("biases", layer * HEADS + head, y, x)
+                place = f"dy {y - WINDOW // 2}, dx {x - WINDOW // 2}"
                 name = f"layer {layer + 1}, head {head + 1}"
                 got = self.value(lines, name, place)
-                self.near(got, math.expm1(tensors[beta][1][head]))
+                w = kernel(layer, head, WINDOW * y + x, WINDOW * WINDOW)
+                self.near(got, math.expm1(w))
         # The box is around the cell below the mouse.
         left, top, width, height = self.browser.marked("biases")
         self.assertGreater(min(width, height), 2)

@@ -4,6 +4,7 @@ called wrongly. Argument: the program."""
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -260,6 +261,22 @@ class TestTrain(ProgramTest):
         pipe = self.work / "pipe"
         os.mkfifo(pipe)
         self.fails(1, ["not a regular file"], "train", PRESET, "--data", pipe)
+        # Nobody waits for the other end of a pipe.
+        (out / "metrics.jsonl").unlink()
+        os.mkfifo(out / "metrics.jsonl")
+        refused = [out / "metrics.jsonl", "must be a regular file"]
+        self.fails(1, refused, "curves", out)
+        self.fails(1, refused, "train", "--resume", out, "--steps", 5)
+        (out / "metrics.jsonl").unlink()
+        # Nor gives a large number in config.json memory to a small file.
+        config = json.loads((out / "config.json").read_text())
+        config["model"]["width"] = 8000
+        large = self.work / "large"
+        shutil.copytree(out, large)
+        (large / "config.json").write_text(json.dumps(config))
+        for command in ("eval", "generate"):
+            self.fails(1, [large / "model.safetensors", "model.width 8000"],
+                       command, large)  # fmt: skip
         (out / "state/checkpoint.safetensors").unlink()
         self.fails(1, ["checkpoint.safetensors", "is not there"],
                    "train", "--resume", out, "--steps", 5)  # fmt: skip

@@ -13,7 +13,8 @@ bool takes_long(const std::vector<uint8_t>& jpeg) {
     const auto side = [&](size_t at) {
       return uint64_t{jpeg[at]} << 8 | jpeg[at + 1];
     };
-    if (aft::fuzz::takes_long(side(i + 5), side(i + 7))) return true;
+    if (aft::fuzz::takes_long(side(i + 5), side(i + 7), jpeg.size()))
+      return true;
   }
   return false;
 }

@@ -35,11 +35,14 @@ inline void check_picture(const uint8_t* data, size_t size) {
   }
 }
 
-/// Large, but allowed: each would take a good part of a second, so that a
-/// fuzzer came to nothing else. Those above the limit are tried.
-inline bool takes_long(uint64_t height, uint64_t width) {
-  const uint64_t pixels = height * width;  // of 32 bits each: no overflow
-  return pixels > (1 << 18) && pixels <= static_cast<uint64_t>(io::kMaxPixels);
+/// Large, but allowed in a file of `size` bytes: each would take a good part of
+/// a second, so that a fuzzer came to nothing else. Those above the limits are
+/// tried.
+inline bool takes_long(uint64_t height, uint64_t width, size_t size) {
+  constexpr uint64_t kMostInAByte = 1032 * 8;  // of a PNG, the pixels of 1 bit
+  const uint64_t pixels = height * width;      // of 32 bits each: no overflow
+  return pixels > (1 << 18) && pixels <= kMostInAByte * size &&
+         pixels <= static_cast<uint64_t>(io::kMaxPixels);
 }
 
 }  // namespace aft::fuzz

@@ -47,8 +47,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<uint8_t> png(data, data + size);
   const char magic[] = "\x89PNG\r\n\x1a\n";
   std::copy_n(magic, std::min(size, kMagic), png.begin());
-  if (size >= kSize + 8 && aft::fuzz::takes_long(big_endian(&png[kSize]),
-                                                 big_endian(&png[kSize + 4])))
+  if (size >= kSize + 8 &&
+      aft::fuzz::takes_long(big_endian(&png[kSize]),
+                            big_endian(&png[kSize + 4]), size))
     return 0;
   aft::fuzz::check_picture(png.data(), png.size());
   seal(png);

@@ -1,12 +1,14 @@
 // Files that are replaced in one step, and what is left of those that were not.
 #include "aft/io/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -94,13 +96,22 @@ TEST_F(WriteFile, Appends) {
   append_file(path, "one\n");
   append_file(path, "two\n");
   EXPECT_EQ(contents(path), "one\ntwo\n");
-  try {
-    append_file("/dev/full", "x");
-    FAIL() << "no error";
-  } catch (const Error& e) {
-    EXPECT_STREQ(e.what(),
-                 "/dev/full: cannot be written: No space left on device");
-  }
+}
+
+TEST_F(WriteFile, RemovesOnlyItsOwn) {
+  const std::vector<std::string> others = {
+      ".unfinished-",        ".unfinished--",   ".unfinished--1",
+      ".unfinished-1",       ".unfinished-1-",  ".unfinished-1-2-3",
+      ".unfinished-1-2.txt", ".unfinished-a-2", ".unfinished-business.txt",
+      "a.unfinished-1-2"};
+  for (const std::string& name : others)
+    std::ofstream(directory_ + "/" + name) << "theirs";
+  std::ofstream(directory_ + "/.unfinished-1-0") << "ours";
+  std::ofstream(directory_ + "/.unfinished-1234567-89") << "ours";
+  remove_unfinished(directory_);
+  std::vector<std::string> left = listing();
+  std::sort(left.begin(), left.end());
+  EXPECT_EQ(left, others);
 }
 
 TEST_F(WriteFile, MakesDirectories) {
@@ -129,6 +140,23 @@ TEST_F(WriteFile, LeavesWhatIsNotAFileAlone) {
                 path + ": cannot be written: it is not a regular file");
     }
   }
+  const auto refused = [](const std::string& path) {
+    try {
+      append_file(path, "text");
+      ADD_FAILURE() << path << " was written";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.what(),
+                path + ": cannot be written: it is not a regular file");
+    }
+  };
+  refused(pipe);
+  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  refused(pipe);
+  char byte;
+  EXPECT_EQ(read(reader, &byte, 1), 0) << "something came through";
+  close(reader);
+  refused("/dev/full");
   struct stat info;
   ASSERT_EQ(stat(pipe.c_str(), &info), 0);
   EXPECT_TRUE(S_ISFIFO(info.st_mode));
@@ -148,10 +176,53 @@ TEST_F(WriteFile, AFailureNamesTheFileAndKeepsTheOldOne) {
   } catch (const Error& e) {
     EXPECT_EQ(e.what(), path + ": cannot be written: File too large");
   }
+  try {
+    append_file(directory_ + "/b", std::string(5000, 'x'));
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.what(), directory_ + "/b: cannot be written: File too large");
+  }
+  ASSERT_EQ(unlink((directory_ + "/b").c_str()), 0);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
   EXPECT_EQ(contents(path), "old");
   EXPECT_EQ(listing(), std::vector<std::string>{"a"});
   EXPECT_THROW(write_file(directory_ + "/nowhere/a", "x"), Error);
+}
+
+using ReadFile = WriteFile;
+
+TEST_F(ReadFile, WhatIsThere) {
+  const std::string path = directory_ + "/a";
+  std::string text("a\0b\n", 4);
+  for (const size_t size : {0, 4, 65535, 65536, 65537, 1000000}) {
+    text.resize(size, 'x');
+    write_file(path, text);
+    EXPECT_EQ(read_file(path, size), text);
+    EXPECT_EQ(read_file(path, 1 << 30), text);
+  }
+  EXPECT_NE(read_file("/proc/self/status", 1 << 20).find("VmSize"),
+            std::string::npos);  // its size is 0
+}
+
+TEST_F(ReadFile, WhatCannotBeRead) {
+  const auto refused = [](const std::string& path, size_t limit,
+                          const std::string& why) {
+    try {
+      read_file(path, limit);
+      ADD_FAILURE() << path << " was read";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.what(), path + ": " + why);
+    }
+  };
+  const std::string path = directory_ + "/a", pipe = directory_ + "/pipe";
+  refused(path, 10, "cannot be opened: No such file or directory");
+  write_file(path, "12345");
+  refused(path, 4, "must have at most 4 bytes, got 5");
+  refused("/proc/self/status", 4, "must have at most 4 bytes, got more");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  refused(pipe, 10, "must be a regular file, got a special one");
+  refused("/dev/zero", 10, "must be a regular file, got a special one");
+  refused(directory_, 10, "must be a regular file, got a directory");
 }
 
 }  // namespace

@@ -293,6 +293,49 @@ TEST(BadImage, Size) {
   expect_bad(jpeg, "Empty JPEG image");
 }
 
+// A few bytes do not get memory for pixels that they cannot have.
+TEST(BadImage, TooShortForItsPixels) {
+  const std::string png = png_of_size(8192, 8192);
+  expect_bad(png, "must have enough bytes for its 8192 x 8192 pixels, got " +
+                      std::to_string(png.size()));
+  // The bound itself: grey of 1 bit, 2 bytes a row.
+  std::string grey = golden("grey1.png");
+  const auto rows = static_cast<uint32_t>(grey.size()) * 1032 / 2;
+  const auto of_height = [&](uint32_t height) {
+    grey.replace(16, 8, big_endian(8) + big_endian(height));
+    return sealed(grey);
+  };
+  expect_bad(of_height(rows + 1), "must have enough bytes");
+  expect_bad(of_height(rows), "must be a good PNG");  // but of fewer rows
+
+  std::string jpeg = golden("baseline.jpg");
+  const size_t frame = jpeg.find("\xff\xc0");
+  ASSERT_NE(frame, std::string::npos);
+  jpeg.replace(frame + 5, 4, std::string("\x20\0\x20\0", 4));
+  expect_bad(jpeg, "must have enough bytes for its 8192 x 8192 pixels, got " +
+                       std::to_string(jpeg.size()));
+}
+
+// The least bits that a picture can have: all blocks of one colour, a bit for
+// DC and one for the end.
+TEST(ReadImage, AJpegOfFewBytes) {
+  constexpr size_t kSide = 2048, kBlocks = kSide * kSide / 64;
+  std::string jpeg = "\xff\xd8";
+  jpeg += segment('\xdb', std::string(1, '\0') + std::string(64, '\1'));
+  jpeg += segment('\xc0', std::string("\x08\x08\0\x08\0\x01"
+                                      "1\x11\0",
+                                      9));
+  for (const char table : {'\0', '\x10'})
+    jpeg += segment('\xc4', table + std::string("\1", 1) +
+                                std::string(15, '\0') + std::string(1, '\0'));
+  jpeg += segment('\xda', std::string("\1"
+                                      "1\0\0\x3f\0",
+                                      6));
+  jpeg += std::string(kBlocks / 4, '\0') + "\xff\xd9";
+  expect_equal(decode(jpeg),
+               {kSide, kSide, std::vector<uint8_t>(kSide * kSide * 3, 128)});
+}
+
 TEST(BadImage, Checksum) {
   for (const char* chunk : {"IHDR", "gAMA", "IDAT", "IEND"}) {
     std::string png = golden("rgb.png");
@@ -378,6 +421,17 @@ TEST_F(Files, AWrittenPngIsReadAgain) {
     write_png(path_, image);
     EXPECT_EQ(contents(path_), bytes);
   }
+}
+
+// Nothing packs better, and it is not taken for a lie.
+TEST_F(Files, AWrittenPngOfOneColour) {
+  const Image black{4096, 4096, std::vector<uint8_t>(4096 * 4096 * 3)};
+  write_png(path_, black);
+  EXPECT_LT(contents(path_).size() * 900, black.rgb.size());
+  const Image again = read_image(path_);
+  EXPECT_EQ(again.height, 4096);
+  EXPECT_EQ(again.width, 4096);
+  EXPECT_TRUE(again.rgb == black.rgb);
 }
 
 TEST_F(Files, WhatCannotBeWritten) {

@@ -260,6 +260,45 @@ TEST(Single, NothingToSee) {
   }
 }
 
+// The last panel of a row is read beyond the row, into the keys of the next
+// one: where that is padded, nothing in it may decide anything.
+TEST(Single, WhatPaddingHoldsDoesNotMatter) {
+  const double inside[] = {NAN, INFINITY, -INFINITY, 3e38, -3e38, 40, -40};
+  const std::vector<std::vector<int64_t>> all_grids = {{13}, {5, 7}};
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    for (const auto& [D, H] : {std::pair<int64_t, int64_t>{17, 17},
+                               {17, 1},
+                               {19, 19},
+                               {34, 17},
+                               {36, 6}}) {
+      Random random(100 + seed);
+      const auto& grid = all_grids[seed % 2];
+      const Bias bias{grid, random.normals(H, 4), offsets_of(random, grid, H)};
+      const int64_t T = bias.T();
+      const Data clean({2, T, T, D, H}, kModes[1], seed);
+      Data other = clean;
+      for (double& k : other.k) k *= static_cast<double>(1 + seed % 5 * 8);
+      const Numbers keys = other.k;
+      for_each_target([&] {
+        other.k = keys, other.v = clean.v;
+        const Numbers in_float = run<float>(bias, other),
+                      in_double = run<double>(bias, other);
+        for (const double x : inside) {
+          SCOPED_TRACE(::testing::Message()
+                       << seed << ", D " << D << ", H " << H << ", " << x);
+          for (int64_t j = 0; j < 2 * T; ++j) {
+            if (clean.padded[j] == 0) continue;
+            std::fill_n(other.k.begin() + j * H, H, x);
+            std::fill_n(other.v.begin() + j * D, D, x);
+          }
+          EXPECT_EQ(first_difference(run<float>(bias, other), in_float), -1);
+          EXPECT_EQ(first_difference(run<double>(bias, other), in_double), -1);
+        }
+      });
+    }
+  }
+}
+
 TEST(Single, LongLinesAndLargeGrids) {
   for (const std::vector<int64_t>& grid :
        std::vector<std::vector<int64_t>>{{1100}, {32, 30}, {8, 9, 10}}) {

@@ -127,5 +127,35 @@ TEST(Generator, GoesOnFromAFile) {
   EXPECT_THROW(Generator(model, {}, path, {{}}), io::Error);
 }
 
+/// Tensors without a number in them may claim any length.
+TEST(Generator, AFileThatAsksForAllMemory) {
+  const std::string path = ::testing::TempDir() + "/generator_hostile";
+  const int64_t kMuch = int64_t{1} << 40;
+  const auto failure = [&](const char* mixer, const train::NamedTensors& all,
+                           int64_t position) {
+    train::save_tensors(path, all, {{"position", std::to_string(position)}});
+    models::SequenceModelConfig config = small(mixer);
+    config.positions = false;  // streams without an end
+    try {
+      Generator(models::SequenceModel(config), {}, path, {{}});
+    } catch (const io::Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(
+      failure("aft-simple", {{"seen", at::empty({0, kMuch}, at::kLong)}}, 1),
+      path + ": 'seen' must be [B, n] = [1, n], got [0, 1099511627776]");
+  EXPECT_EQ(failure("aft-simple", {{"seen", at::zeros({1}, at::kLong)}}, 1),
+            path + ": 'seen' must be [B, n] = [1, n], got [1]");
+  EXPECT_EQ(failure("attention",
+                    {{"seen", at::empty({1, 0}, at::kLong)},
+                     {"layers.0.ring_v", at::empty({0, kMuch, 16})}},
+                    kMuch),
+            path +
+                ": 'layers.0.ring_v' must be [1, 1099511627776, 16], got "
+                "[0, 1099511627776, 16]");
+}
+
 }  // namespace
 }  // namespace aft::tasks

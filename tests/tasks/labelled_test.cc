@@ -1,6 +1,7 @@
 // Pictures with classes in folders: every layout, the parts, and what is wrong
 // with files.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <functional>
 #include <set>
@@ -288,6 +289,9 @@ TEST(LabelledTable, Errors) {
   fs::remove(path + "/labels.tsv");
   fs::create_directories(path + "/labels.tsv");
   expect_error(path, {path + "/labels.tsv: "});
+  fs::remove(path + "/labels.tsv");
+  ASSERT_EQ(mkfifo((path + "/labels.tsv").c_str(), 0600), 0);  // not waited for
+  expect_error(path, {path + "/labels.tsv: must be a regular file"});
 }
 
 }  // namespace

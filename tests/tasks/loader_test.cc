@@ -3,11 +3,15 @@
 #include "aft/tasks/loader.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 
 namespace aft::tasks {
@@ -130,6 +134,25 @@ TEST(Loader, EndsInTheMiddleOfWork) {
     if (i % 2 == 0) loader.get(0, 2);
   }
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// The sanitizers map more than any limit.
+TEST(Loader, NoRoomForAllThreads) {
+  rlimit old;
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &old), 0);
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  ASSERT_GT(pages, 0u);
+  const rlimit small = {
+      pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (100 << 20),
+      old.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &small), 0);
+  EXPECT_THROW(Loader(2, example, 1000), std::system_error);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &old), 0);
+  Loader loader(2, example, 4);
+  expect(loader.get(0, 5), 0, 5);
+}
+#endif
 
 }  // namespace
 }  // namespace aft::tasks

@@ -87,6 +87,26 @@ TEST_F(ModelDirectory, WeightsOfAnotherModel) {
       << failure();
 }
 
+/// A small file gets no memory for a large model.
+TEST_F(ModelDirectory, WeightsOfASmallerModel) {
+  save("head.weight", 0, 0);
+  EXPECT_EQ(failure(), "no error");
+  config_.width = 1 << 20;  // 70 TB
+  EXPECT_EQ(failure().find(file() + ": must have at least 7.03"), 0u)
+      << failure();
+  EXPECT_NE(failure().find("bytes of weights (model.width 1048576, "
+                           "model.layers 2, model.mlp 4, model.vocabulary 256 "
+                           "in config.json), got "),
+            std::string::npos)
+      << failure();
+  config_.width = 16, config_.vocabulary = 1 << 30;
+  EXPECT_NE(failure().find("model.vocabulary 1073741824"), std::string::npos)
+      << failure();
+  std::filesystem::remove(file());
+  config_.width = 1 << 20;
+  EXPECT_NE(failure().find("No such file"), std::string::npos) << failure();
+}
+
 TEST_F(ModelDirectory, AConfigurationThatNobodyWrote) {
   const auto of = [&](const std::string& text) {
     std::ofstream(path_ + "/config.json", std::ios::binary) << text;
@@ -115,7 +135,8 @@ TEST_F(ModelDirectory, AConfigurationThatNobodyWrote) {
 
 /// Every key of a small configuration of every kind, each with values that it
 /// cannot have: refused by complete() or by the model, or taken; never another
-/// exception, a crash, or a model that takes all memory.
+/// exception, a crash, or a model that takes all memory. Those that can be are
+/// no smaller than least_weights holds them to be.
 TEST(Configurations, EveryKeyWithEveryValue) {
   const Json values = Json::parse(
       R"([0, -1, 9223372036854775807, -9223372036854775808, 2147483649,
@@ -154,7 +175,13 @@ TEST(Configurations, EveryKeyWithEveryValue) {
                          : Json{{"height", 32}, {"width", 32}};
     if (config["task"] == "language") config["model"]["length"] = 16;
     const Json complete = task_kind(config).complete(config);
-    ASSERT_TRUE(task_kind(complete).model(complete));
+    const auto model = task_kind(complete).model(complete);
+    ASSERT_TRUE(model);
+    double bytes = 0;
+    for (const auto& [name, x] : train::tensors_of(*model))
+      bytes += static_cast<double>(x.nbytes());
+    EXPECT_LE(least_weights(complete["model"]), bytes) << complete;
+    EXPECT_GT(least_weights(complete["model"]), 0) << complete;
     for (const std::string& key : models::paths(complete)) {
       for (const Json& value : values) {
         SCOPED_TRACE(config["model"].dump() + " " + key + "=" + value.dump());

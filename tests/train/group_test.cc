@@ -8,6 +8,7 @@
 #include <chrono>
 #include <thread>
 
+#include "aft/train/watch.h"
 #include "tests/train/ranks.h"
 
 namespace aft::train {
@@ -134,6 +135,90 @@ TEST(Group, WhoDoesNotComeAtAllIsNamed) {
               std::string::npos)
         << e.what();
   }
+}
+
+/// What rank 0 says when its group cannot be made.
+std::string refusal(const World& world, double timeout) {
+  try {
+    Group g(world, timeout);
+  } catch (const PeerError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Group, WhoDiesWhileTheyConnectIsNamed) {
+  World world;
+  world.size = 2, world.port = free_port();
+  const auto begin = steady_clock::now();
+  std::string said;
+  std::thread first([&] { said = refusal(world, 2); });
+  World other = world;
+  other.rank = 1;
+  const Store store = meet(other, false, std::chrono::seconds(20));
+  store->set("beat/1", {'0', ' ', '0'});  // its last sign of life
+  first.join();
+  EXPECT_NE(said.find("rank 1 does not answer"), std::string::npos) << said;
+  EXPECT_LT(seconds_since(begin), 15);  // ten timeouts are 20
+}
+
+TEST(Group, WhoFailsWhileTheyConnectIsHeard) {
+  World world;
+  world.size = 2, world.port = free_port();
+  std::string said;
+  std::thread first([&] { said = refusal(world, 30); });
+  World other = world;
+  other.rank = 1;
+  const std::chrono::milliseconds timeout(20000);
+  const auto begin = steady_clock::now();
+  const auto watch =
+      std::make_shared<Watch>(other, timeout, meet(other, false, timeout));
+  watch->gather("127.0.0.1");
+  watch->fail("no such interface");
+  first.join();
+  EXPECT_EQ(said, "rank 1: no such interface");
+  EXPECT_LT(seconds_since(begin), 15);
+}
+
+TEST(Group, TwoOfTheSameRankAreRefused) {
+  World world;
+  world.size = 2, world.port = free_port();
+  std::string said;
+  std::thread first([&] { said = refusal(world, 3); });
+  const std::chrono::milliseconds timeout(3000);
+  World other = world;
+  const auto watch =
+      std::make_shared<Watch>(other, timeout, meet(other, false, timeout));
+  while (!meet(other, false, timeout)->check({"beat/0"}))
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  try {
+    watch->gather("127.0.0.1");
+    FAIL() << "no error";
+  } catch (const PeerError& e) {
+    EXPECT_NE(std::string(e.what()).find("rank 0 has come to 127.0.0.1:"),
+              std::string::npos)
+        << e.what();
+  }
+  first.join();
+  EXPECT_NE(said.find("rank 1 has not come"), std::string::npos) << said;
+}
+
+TEST(Group, AnAddressThatOthersCannotReachIsRefused) {
+  World world;
+  world.size = 2, world.port = free_port();
+  std::string said;
+  std::thread first([&] { said = refusal(world, 10); });
+  World other = world;
+  other.rank = 1;
+  const std::chrono::milliseconds timeout(10000);
+  const auto watch =
+      std::make_shared<Watch>(other, timeout, meet(other, false, timeout));
+  EXPECT_THROW(watch->gather("192.0.2.7"), PeerError);
+  first.join();
+  EXPECT_NE(said.find("rank 0 would have the others reach it at 127."),
+            std::string::npos)
+      << said;
+  EXPECT_NE(said.find("GLOO_SOCKET_IFNAME"), std::string::npos) << said;
 }
 
 }  // namespace

@@ -242,6 +242,61 @@ TEST(Trainer, WeightsThatAreBrokenAreNotSaved) {
               contents(directory + "/model.safetensors"));
 }
 
+TEST(Trainer, WhoIsStoppedSavesNoBrokenWeightsEither) {
+  tasks::LanguageConfig c = small_config();
+  const std::string directory = new_directory();
+  ASSERT_FALSE(run(c, directory, 3));
+  const std::string before =
+      contents(directory + "/state/checkpoint.safetensors");
+  tasks::LanguageTask task(c, text());
+  Trainer trainer(task, c.train, directory);
+  trainer.resume();
+  Hooks hooks;
+  hooks.stop = [&] {
+    torch::NoGradGuard no_grad;
+    task.model().parameters()[0].fill_(std::nanf(""));
+    return true;
+  };
+  EXPECT_THROW(trainer.run(hooks), TrainError);
+  EXPECT_TRUE(contents(directory + "/state/checkpoint.safetensors") == before);
+}
+
+TEST(Trainer, ACheckpointWithNumbersThatAreNoneIsRefusedAndChangesNothing) {
+  tasks::LanguageConfig c = small_config();
+  const std::string directory = new_directory();
+  tasks::LanguageTask task(c, text());
+  {
+    torch::NoGradGuard no_grad;
+    task.model().parameters()[1].flatten()[2].fill_(std::nanf(""));
+    Trainer(task, c.train, directory).save();
+  }
+  tasks::LanguageTask other(c, text());
+  const torch::Tensor before = other.model().parameters()[0].clone();
+  Trainer trainer(other, c.train, directory);
+  try {
+    trainer.resume();
+    FAIL() << "no error";
+  } catch (const io::Error& e) {
+    const std::string message = e.what();
+    EXPECT_NE(message.find("checkpoint.safetensors: tensor 'model."),
+              std::string::npos)
+        << message;
+    EXPECT_NE(message.find("at element 2"), std::string::npos) << message;
+  }
+  EXPECT_TRUE(torch::equal(before, other.model().parameters()[0]));
+}
+
+TEST(Trainer, MoreExamplesThanHaveNumbersAreRefused) {
+  tasks::LanguageConfig c = small_config();
+  tasks::LanguageTask task(c, text());
+  for (int64_t TrainConfig::*key :
+       {&TrainConfig::steps, &TrainConfig::batch, &TrainConfig::accumulate}) {
+    TrainConfig huge = c.train;
+    huge.*key = std::numeric_limits<int64_t>::max();
+    EXPECT_THROW(Trainer(task, huge, new_directory()), TrainError);
+  }
+}
+
 TEST(Trainer, AHostileCheckpointIsRefused) {
   tasks::LanguageConfig c = small_config();
   const std::string directory = new_directory();

@@ -39,9 +39,11 @@ TEST(World, Torchrun) {
   const Variables v = {{"RANK", "5"},
                        {"WORLD_SIZE", "8"},
                        {"LOCAL_RANK", "1"},
+                       {"LOCAL_WORLD_SIZE", "2"},
                        {"MASTER_ADDR", "node7"},
                        {"MASTER_PORT", "1234"}};
   expect(world(v), 5, 8, 1, "node7", 1234);
+  EXPECT_EQ(world(v).local_size, 2);
   Variables agent = v;
   agent["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   agent["TORCHELASTIC_RESTART_COUNT"] = "3";
@@ -79,6 +81,26 @@ TEST(World, Mpi) {
                 {"MPI_LOCALRANKID", "2"},
                 {"MPI_LOCALNRANKS", "3"}}),
          2, 3, 2, "127.0.0.1", 29500);
+}
+
+TEST(World, MpiInsideOfSlurm) {
+  // mpirun's daemon was started by srun, one on each node.
+  Variables v = {{"SLURM_PROCID", "1"},
+                 {"SLURM_NTASKS", "2"},
+                 {"SLURM_STEP_NODELIST", "a[1-2]"},
+                 {"MASTER_ADDR", "a1"}};
+  Variables open = v, hydra = v;
+  open["OMPI_COMM_WORLD_RANK"] = "5", open["OMPI_COMM_WORLD_SIZE"] = "8";
+  open["OMPI_COMM_WORLD_LOCAL_SIZE"] = "4";
+  EXPECT_EQ(world(open).rank, 5);
+  EXPECT_EQ(world(open).size, 8);
+  EXPECT_EQ(world(open).local_size, 4);
+  hydra["PMI_RANK"] = "5", hydra["PMI_SIZE"] = "8";
+  hydra["MPI_LOCALNRANKS"] = "4";
+  EXPECT_EQ(world(hydra).rank, 5);
+  // srun itself may set PMI's variables too: its own count.
+  v["PMI_RANK"] = "1", v["PMI_SIZE"] = "2", v.erase("MASTER_ADDR");
+  expect(world(v), 1, 2, 0, "a1", 15000);
 }
 
 TEST(World, FirstNode) {
