@@ -34,7 +34,7 @@ struct Single {
 /// Numbers of scratch, aligned to 64 bytes, that SingleKernels::forward needs
 /// for Z Y lines of X positions.
 constexpr int64_t single_scratch(int64_t lines, int64_t X) {
-  return (3 * (lines + 1) * X + 20) * 2 * kPanel;
+  return (3 * lines + 2) * X * 2 * kPanel;
 }
 
 template <class T>
