@@ -110,11 +110,19 @@ std::unique_ptr<CLI::App> make_app() {
 }
 
 int run(CLI::App& app, int argc, const char* const* argv) {
+  const auto flush = [] {
+    std::cout.flush();
+    if (!std::cout)
+      throw std::runtime_error("cannot write to the standard output");
+  };
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
-    throw UsageError(std::string(e.what()) + hint(app));
+    if (e.get_exit_code() != 0)
+      throw UsageError(std::string(e.what()) + hint(app));
+    app.exit(e);  // --help, --version
+    flush();
+    return 0;
   }
   if (app.get_subcommands().empty()) {
     throw UsageError("expected a command, got none" + hint(app));
@@ -124,10 +132,7 @@ int run(CLI::App& app, int argc, const char* const* argv) {
     throw UsageError("bench: expected what to measure, got nothing" +
                      hint(app));
   }
-  std::cout.flush();
-  if (!std::cout) {
-    throw std::runtime_error("cannot write to the standard output");
-  }
+  flush();
   return 0;
 }
 

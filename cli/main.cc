@@ -5,8 +5,10 @@
 #include <c10/util/Exception.h>
 #include <malloc.h>
 
+#include <cstdio>
 #include <iostream>
 #include <new>
+#include <string>
 
 #include "aft/train/world.h"
 #include "cli/app.h"
@@ -24,6 +26,22 @@ void keep_memory() {
   mallopt(M_TOP_PAD, 16 << 20);
 }
 
+/// What came may hold anything, and terminals obey some of it.
+std::string harmless(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const unsigned byte = static_cast<unsigned char>(c);
+    if ((byte >= 0x20 && byte != 0x7f) || c == '\n') {
+      out += c;
+    } else {
+      char code[5];
+      snprintf(code, sizeof(code), "\\x%02x", byte);
+      out += code;
+    }
+  }
+  return out;
+}
+
 int report(const std::string& message, int code) {
   std::string rank;  // of several processes, which one it is
   try {
@@ -31,7 +49,7 @@ int report(const std::string& message, int code) {
     if (world.size > 1) rank = "[" + std::to_string(world.rank) + "] ";
   } catch (const aft::train::WorldError&) {
   }
-  std::cerr << "aft: " + rank + message + "\n";
+  std::cerr << "aft: " + rank + harmless(message) + "\n";
   return code;
 }
 

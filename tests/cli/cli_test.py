@@ -111,6 +111,20 @@ class Cli(unittest.TestCase):
 
     # ---- bench ops ----------------------------------------------------------
 
+    def test_no_control_characters_reach_the_terminal(self):
+        done = aft("\x1b[2J\x07bell")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("\\x1b[2J\\x07bell", done.stderr)
+        self.assertNotIn("\x1b", done.stderr)
+
+    def test_help_that_cannot_be_written_is_an_error(self):
+        for words in (["--help"], ["--version"], ["train", "--help"]):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([AFT, *words], stdout=full,
+                                      stderr=subprocess.PIPE, text=True)
+            self.assertEqual(done.returncode, 1, words)
+            self.assertIn("cannot write to the standard output", done.stderr)
+
     def test_json_is_one_array_with_exactly_the_keys(self):
         rows = self.rows("--threads", "2")
         rivals = {}
