@@ -1,7 +1,6 @@
 #include "cli/model.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -20,8 +19,6 @@ bool is_directory(const std::string& path) {
   struct stat info;
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
-
-bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
 models::Json preset_config(const std::string& what) {
   const bool file =

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "aft/io/file.h"
 #include "aft/nn/aft.h"
 #include "aft/tasks/generator.h"
 #include "aft/tasks/task.h"
@@ -38,7 +39,7 @@ std::string described(const nn::Sparsity& sparsity, bool drawn = false);
 /// "model".
 bool has_one_position(const models::Json& model);
 bool is_directory(const std::string& path);
-bool exists(const std::string& path);
+using io::exists;
 
 /// `--set key=value`, as often as one likes.
 void add_sets(CLI::App& command, std::vector<std::string>& sets);

@@ -200,6 +200,10 @@ void internal::replace_file(const std::string& path,
   sync_directory(dir.get(), name, "is written");
 }
 
+bool exists(const std::string& path) noexcept {
+  return ::access(path.c_str(), F_OK) == 0;
+}
+
 std::string read_file(const std::string& path, size_t limit) {
   // O_NONBLOCK: a FIFO must be refused below, not waited for here.
   const Fd fd(open_file(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));

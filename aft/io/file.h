@@ -7,6 +7,9 @@
 
 namespace aft::io {
 
+/// Whether something of that name is there, and can be seen.
+bool exists(const std::string& path) noexcept;
+
 /// All bytes of a regular file, at most `limit` of them. A FIFO or a device is
 /// refused, not waited for or read without end. Throws an io::Error with path,
 /// what was expected and what came.

@@ -1,31 +1,18 @@
 #include "aft/tasks/cifar.h"
 
-#include <filesystem>
-
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
 #include "aft/tasks/data.h"
 
 namespace aft::tasks {
-namespace {
-
-namespace fs = std::filesystem;
-
-bool there(const std::string& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-
-}  // namespace
-
 CifarFiles cifar_files(const std::string& path) {
   CifarFiles out;
   for (int i = 1; i <= 5; ++i) {
     const std::string batch =
         path + "/data_batch_" + std::to_string(i) + ".bin";
-    if (there(batch)) out.train.push_back(batch);
+    if (io::exists(batch)) out.train.push_back(batch);
   }
-  if (there(path + "/test_batch.bin")) out.test = path + "/test_batch.bin";
+  if (io::exists(path + "/test_batch.bin")) out.test = path + "/test_batch.bin";
   return out;
 }
 

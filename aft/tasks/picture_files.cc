@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "aft/io/file.h"
 #include "aft/nn/block.h"
 #include "aft/tasks/cifar.h"
 #include "aft/tasks/data.h"
@@ -13,11 +14,6 @@ namespace aft::tasks {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool there(const std::string& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
 
 bool is_folder(const std::string& path) {
   std::error_code error;
@@ -39,7 +35,7 @@ PictureSource picture_source(const std::string& path) {
   if (!is_folder(path)) {
     const std::string name = fs::path(path).filename().string();
     throw DataError(path + ": expected a folder of pictures, got " +
-                    (there(path) ? "a file"
+                    (io::exists(path) ? "a file"
                      : find_dataset(name)
                          ? "nothing; `aft data " + name + " --download` gets it"
                          : "nothing"));

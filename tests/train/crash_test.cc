@@ -10,9 +10,9 @@
 #include <sstream>
 
 #include "aft/io/file.h"
-#include "aft/nn/batch_norm.h"
 #include "aft/train/trainer.h"
 #include "tests/train/faults.h"
+#include "tests/train/normed_task.h"
 
 namespace aft::train {
 namespace {
@@ -21,32 +21,6 @@ namespace fs = std::filesystem;
 using faults::disk;
 using faults::Fault;
 using faults::Operation;
-
-/// Small, with all that a checkpoint holds: running statistics too.
-class Tiny : public Task {
- public:
-  Tiny() {
-    torch::manual_seed(3);
-    net_->push_back(
-        torch::nn::Linear(torch::nn::LinearOptions(3, 4).bias(false)));
-    net_->push_back(nn::BatchNorm(nn::BatchNormOptions(4)));
-  }
-  torch::nn::Module& model() override { return *net_; }
-  torch::Tensor loss(int64_t first, int64_t count, uint64_t) override {
-    const torch::Tensor x = torch::arange(first, first + 3 * count).sin();
-    return (net_->forward(x.view({count, 3})) - 1).pow(4).mean();
-  }
-  using Task::validate;
-  Validation validate(int, int) override {
-    torch::NoGradGuard no_grad;
-    const double loss = this->loss(100, 9, 0).item<double>();
-    return {loss, loss, {}};
-  }
-  int64_t tokens() const override { return 1; }
-
- private:
-  torch::nn::Sequential net_;
-};
 
 constexpr int64_t kSteps = 6;
 /// What a process that was killed left; number 1 always lives.
@@ -57,7 +31,7 @@ void train(const std::string& root, bool resume, int64_t stop_after) {
   TrainConfig c;
   c.steps = kSteps, c.batch = 5, c.save = 2, c.validate = 3, c.report = 2;
   c.rate = 0.01, c.warmup = 1, c.ema = 0.9;
-  Tiny task;
+  NormedTask task;
   Trainer trainer(task, c, root);
   if (resume) {
     trainer.resume();

@@ -14,9 +14,9 @@
 #include <limits>
 
 #include "aft/io/safetensors.h"
-#include "aft/nn/batch_norm.h"
 #include "aft/tasks/language.h"
 #include "aft/train/checkpoint.h"
+#include "tests/train/normed_task.h"
 
 namespace aft::train {
 namespace {
@@ -136,31 +136,6 @@ TEST(Trainer, LinesOfMetricsThatAreNone) {
   EXPECT_EQ(metrics(whole), metrics(odd));
 }
 
-/// A task whose forward pass moves running statistics.
-class Normed : public Task {
- public:
-  Normed() {
-    torch::manual_seed(3);
-    net_->push_back(torch::nn::Linear(3, 4));
-    net_->push_back(nn::BatchNorm(nn::BatchNormOptions(4)));
-  }
-  torch::nn::Module& model() override { return *net_; }
-  torch::Tensor loss(int64_t first, int64_t count, uint64_t) override {
-    const torch::Tensor x = torch::arange(first, first + 3 * count).sin();
-    return (net_->forward(x.view({count, 3})) - 1).pow(4).mean();
-  }
-  using Task::validate;
-  Validation validate(int, int) override {
-    torch::NoGradGuard no_grad;
-    const double loss = this->loss(100, 9, 0).item<double>();
-    return {loss, loss, {}};
-  }
-  int64_t tokens() const override { return 1; }
-
- private:
-  torch::nn::Sequential net_;
-};
-
 /// Killed between checkpoints: the step after the checkpoint is done again, and
 /// moves the statistics once.
 TEST(Trainer, RunningStatisticsResumeToTheBit) {
@@ -169,20 +144,20 @@ TEST(Trainer, RunningStatisticsResumeToTheBit) {
   c.warmup = 1, c.ema = 0.9;
   const std::string whole = new_directory(), torn = new_directory();
   {
-    Normed task;
+    NormedTask task;
     ASSERT_TRUE(Trainer(task, c, whole).run({}));
     EXPECT_GT(
         task.model().named_buffers()["1.running_var"].sum().item<double>(), 0);
   }
   {
-    Normed task;
+    NormedTask task;
     Hooks hooks;
     hooks.progress = [](const Report& r, bool) {
       if (r.step == 8) throw std::runtime_error("killed");
     };
     EXPECT_THROW(Trainer(task, c, torn).run(hooks), std::runtime_error);
   }
-  Normed task;
+  NormedTask task;
   Trainer trainer(task, c, torn);
   trainer.resume();
   EXPECT_EQ(trainer.step(), 6);
