@@ -15,8 +15,8 @@ struct Launched {
 /// port 0: a free one. Each gets its share of the cores as threads, unless
 /// OMP_NUM_THREADS is set. When one fails, those that do not end soon are
 /// killed. rank0_out: a file for what rank 0 prints; -1: this program's. Where
-/// `interrupted` (cli/child.h) becomes 1, all are interrupted; 2: killed. Throws
-/// std::runtime_error.
+/// `interrupted` (cli/child.h) becomes 1, all are interrupted; 2: killed.
+/// Throws std::runtime_error.
 Launched launch(int processes, const std::vector<std::string>& arguments,
                 int port, int restarts, int rank0_out);
 
