@@ -2,6 +2,7 @@
 called wrongly. Argument: the program."""
 
 import json
+import unittest
 import os
 import resource
 import shutil
@@ -195,6 +196,8 @@ class TestTrain(ProgramTest):
         self.fails(1, ["/nowhere/x.svg"], "curves", out, "--out", "/nowhere/x.svg")
         self.fails(2, ["at most 16"], "curves", *[out] * 17)
 
+    @unittest.skipIf("ASAN_OPTIONS" in os.environ,
+                     "sanitizers take memory of their own")  # fmt: skip
     def test_memory_is_as_estimated_and_recomputation_saves_it(self):
         def peak(recompute):
             words = ["--set", "model.layers=8", "--set", "train.batch=16",
