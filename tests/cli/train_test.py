@@ -2,13 +2,13 @@
 called wrongly. Argument: the program."""
 
 import json
-import unittest
 import os
 import resource
 import shutil
 import signal
 import subprocess
 import time
+import unittest
 from pathlib import Path
 
 from program import AFT, ProgramTest, aft, main, sets
