@@ -147,6 +147,13 @@ std::string refusal(const World& world, double timeout) {
   return "no error";
 }
 
+/// Another rank as far as it comes before it connects.
+std::shared_ptr<Watch> watch_of(World world, int rank, int seconds) {
+  world.rank = rank;
+  const std::chrono::milliseconds timeout(1000 * seconds);
+  return std::make_shared<Watch>(world, timeout, meet(world, false, timeout));
+}
+
 TEST(Group, WhoDiesWhileTheyConnectIsNamed) {
   World world;
   world.size = 2, world.port = free_port();
@@ -167,12 +174,8 @@ TEST(Group, WhoFailsWhileTheyConnectIsHeard) {
   world.size = 2, world.port = free_port();
   std::string said;
   std::thread first([&] { said = refusal(world, 30); });
-  World other = world;
-  other.rank = 1;
-  const std::chrono::milliseconds timeout(20000);
   const auto begin = steady_clock::now();
-  const auto watch =
-      std::make_shared<Watch>(other, timeout, meet(other, false, timeout));
+  const auto watch = watch_of(world, 1, 20);
   watch->gather("127.0.0.1");
   watch->fail("no such interface");
   first.join();
@@ -185,11 +188,8 @@ TEST(Group, TwoOfTheSameRankAreRefused) {
   world.size = 2, world.port = free_port();
   std::string said;
   std::thread first([&] { said = refusal(world, 3); });
-  const std::chrono::milliseconds timeout(3000);
-  World other = world;
-  const auto watch =
-      std::make_shared<Watch>(other, timeout, meet(other, false, timeout));
-  while (!meet(other, false, timeout)->check({"beat/0"}))
+  const auto watch = watch_of(world, 0, 3);
+  while (!meet(world, false, std::chrono::seconds(3))->check({"beat/0"}))
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   try {
     watch->gather("127.0.0.1");
@@ -208,11 +208,7 @@ TEST(Group, AnAddressThatOthersCannotReachIsRefused) {
   world.size = 2, world.port = free_port();
   std::string said;
   std::thread first([&] { said = refusal(world, 10); });
-  World other = world;
-  other.rank = 1;
-  const std::chrono::milliseconds timeout(10000);
-  const auto watch =
-      std::make_shared<Watch>(other, timeout, meet(other, false, timeout));
+  const auto watch = watch_of(world, 1, 10);
   EXPECT_THROW(watch->gather("192.0.2.7"), PeerError);
   first.join();
   EXPECT_NE(said.find("rank 0 would have the others reach it at 127."),
