@@ -2,7 +2,7 @@
 JOBS ?= $(shell scripts/jobs.sh)
 MAKEFLAGS += --no-print-directory
 
-# Of each fuzz target.
+# Without a new edge, after which a fuzz target ends.
 FUZZ_SECONDS ?= 60
 
 .PHONY: help setup build test quickstart bench format format-check lint kernels asan asan-kernels tsan valgrind fuzz clean
@@ -18,7 +18,7 @@ help:
 	@echo 'make asan-kernels  the same for the torch-free rooms only, in build/asan-kernels (minutes)'
 	@echo 'make tsan          the torch-free rooms and the data workers with the thread sanitizer, in build/tsan'
 	@echo 'make valgrind      the tests of the kernels under valgrind'
-	@echo 'make fuzz          hostile input for FUZZ_SECONDS (60) a reader, by clang and libFuzzer, in build/fuzz'
+	@echo 'make fuzz          hostile input for each reader until FUZZ_SECONDS (60) bring nothing new, in build/fuzz'
 	@echo 'make format        rewrite the sources with clang-format; make format-check only looks'
 	@echo 'make lint          format-check, clang-tidy on the torch-free rooms, cppcheck where it is installed'
 	@echo 'make clean         remove the build directories'

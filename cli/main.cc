@@ -2,7 +2,6 @@
 // alone), hands the command line to app.cc, and turns exceptions into exit
 // codes: 0 done, 1 failed, 2 wrong usage, 3 ended because another process of
 // its group failed. Messages go to stderr as `aft: <message>`.
-#include <c10/util/Exception.h>
 #include <malloc.h>
 
 #include <cstdio>
@@ -10,7 +9,7 @@
 #include <new>
 #include <string>
 
-#include "aft/train/world.h"
+#include "aft/train/meeting.h"
 #include "cli/app.h"
 #include "cli/commands.h"
 
@@ -66,11 +65,9 @@ int main(int argc, char** argv) {
     return report(e.what(), 2);
   } catch (const aft::train::PeerError& e) {
     return report(e.what(), kPeerFailed);
-  } catch (const c10::Error& e) {
-    return report(e.what_without_backtrace(), 1);
   } catch (const std::bad_alloc&) {
     return report("not enough memory", 1);
   } catch (const std::exception& e) {
-    return report(e.what(), 1);
+    return report(aft::train::reason(e), 1);
   }
 }

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -11,12 +10,11 @@
 
 #include "aft/nn/aft.h"
 #include "aft/tasks/classification.h"
-#include "aft/tasks/inside.h"
-#include "aft/tasks/picture_files.h"
 #include "cli/commands.h"
 #include "cli/curve.h"
 #include "cli/figures/page.h"
 #include "cli/model.h"
+#include "cli/plot_maps.h"
 #include "cli/sheet.h"
 #include "cli/table.h"
 
@@ -32,22 +30,6 @@ struct Options {
   bool each = false;
   int threads = 0;
 };
-
-std::string layer_name(size_t layer) {
-  return "layer " + std::to_string(layer + 1);
-}
-std::string head_name(int64_t head) {
-  return "head " + std::to_string(head + 1);
-}
-
-/// x [height, width] as a map.
-Map map_of(const at::Tensor& x, std::string name, int64_t y0 = 0,
-           int64_t x0 = 0) {
-  const at::Tensor values = x.to(at::kFloat).contiguous();
-  const float* data = values.data_ptr<float>();
-  return {x.size(0), x.size(1), {data, data + values.numel()},
-          y0,        x0,        std::move(name)};
-}
 
 class Plotter {
  public:
@@ -152,160 +134,25 @@ class Plotter {
     figures_.emplace_back(std::move(figure));
   }
 
-  /// Layers down, the first heads across.
-  Heatmaps by_heads(size_t layers, int64_t heads) const {
-    Heatmaps figure;
-    for (size_t l = 0; l < layers; ++l)
-      figure.row_names.push_back(layer_name(l));
-    for (int64_t h = 0; h < std::min(heads, o_.heads); ++h)
-      figure.column_names.push_back(head_name(h));
-    return figure;
-  }
-  /// x [heads, height, width] as the next row.
-  static void add_row(const at::Tensor& x, size_t layer, int64_t y0, int64_t x0,
-                      Heatmaps& figure) {
-    for (size_t h = 0; h < figure.column_names.size(); ++h)
-      figure.maps.push_back(
-          map_of(x[static_cast<int64_t>(h)],
-                 layer_name(layer) + ", " + figure.column_names[h], y0, x0));
-  }
-  std::string first_heads(int64_t heads) const {
-    return heads > o_.heads ? ", the first " + std::to_string(o_.heads) +
-                                  " of " + std::to_string(heads) + " heads"
-                            : "";
-  }
-
   void biases() {
-    std::vector<tasks::Biases> all;
-    for (const auto& m : module_->modules()) {
-      const auto mixer = std::dynamic_pointer_cast<nn::Mixer>(m);
-      if (!mixer) continue;
-      tasks::Biases b = tasks::position_biases(*mixer, kMostCells);
-      if (b.values.defined()) all.push_back(std::move(b));
-    }
-    if (all.empty()) return;
-    const at::Tensor& first = all[0].values;
-    Heatmaps figure;
-    if (!all[0].relative) {
-      figure = by_pairs(all);
-    } else if (first.dim() == 2) {  // on a line: heads down, taps across
-      for (size_t l = 0; l < all.size(); ++l) {
-        figure.column_names.push_back(layer_name(l));
-        figure.maps.push_back(
-            map_of(all[l].values, layer_name(l), 1, 1 - all[l].values.size(1)));
-      }
-      figure.row_names = {""};
-      figure.y_name = "head", figure.x_name = "position";
-    } else {
-      figure = by_heads(all.size(), first.size(0));
-      for (size_t l = 0; l < all.size(); ++l)
-        add_row(all[l].values, l, -(first.size(1) / 2), -(first.size(2) / 2),
-                figure);
-      figure.y_name = "dy", figure.x_name = "dx";
-    }
-    figure.name = "biases", figure.title = "Position biases";
-    if (all[0].relative) {
-      figure.quantity = "exp(w) - 1", figure.colours = Colours::kDiverging;
-      figure.caption =
-          "exp(w) - 1 by the place of the key relative to the query" +
-          (first.dim() == 2 ? "" : first_heads(first.size(0))) + ".";
-    } else {
-      figure.quantity = "exp(w)", figure.colours = Colours::kSequential;
-      figure.y_name = "t", figure.x_name = "j";
-      figure.caption = "exp(w) of query t (down) and key j (across)";
-      if (config_["model"].value("pool", "") == "token")
-        figure.caption += "; the first of both is the class token";
-      if (all[0].block > 1)
-        figure.caption += "; means of blocks of " +
-                          std::to_string(all[0].block) + " x " +
-                          std::to_string(all[0].block);
-      figure.caption += ".";
-    }
-    add(std::move(figure), false);
-  }
-
-  /// Layers from the top left to the bottom right.
-  static Heatmaps by_pairs(const std::vector<tasks::Biases>& all) {
-    constexpr size_t kAcross = 6;
-    Heatmaps figure;
-    const size_t across = std::min(kAcross, all.size()),
-                 rows = (all.size() + across - 1) / across;
-    figure.row_names.resize(rows), figure.column_names.resize(across);
-    for (size_t l = 0; l < all.size(); ++l)
-      figure.maps.push_back(map_of(all[l].values[0], layer_name(l)));
-    figure.maps.resize(rows * across);
-    return figure;
-  }
-
-  /// A picture as the model reads it, and as numbers [1, 3, H, W].
-  std::pair<io::Image, at::Tensor> read(const std::string& path) const {
-    const io::Image image = tasks::centre(io::read_image(path), data_.height,
-                                          data_.width, data_.crop);
-    at::Tensor numbers = at::empty({1, 3, data_.height, data_.width});
-    tasks::normalise(image, numbers.data_ptr<float>());
-    return {image, numbers};
+    if (auto figure = bias_maps(*module_, config_["model"], o_.heads))
+      add(std::move(*figure), false);
   }
 
   void keys() {
     for (size_t i = 0; i < o_.images.size(); ++i) {
-      const auto [image, numbers] = read(o_.images[i]);
-      const std::vector<at::Tensor> k = tasks::keys_of(*classifier_, numbers);
-      Heatmaps figure = by_heads(k.size(), k[0].size(1));
-      for (size_t l = 0; l < k.size(); ++l) add_row(k[l][0], l, 0, 0, figure);
-      const std::string& path = o_.images[i];
+      Heatmaps figure = key_maps(*classifier_, data_, o_.images[i], o_.heads);
       figure.name = "keys-" + std::to_string(i + 1);
-      figure.title = "Keys of " + path.substr(path.find_last_of('/') + 1);
-      figure.caption =
-          "The keys of every patch, by layer and " +
-          std::string(k[0].size(1) == classifier_->config.width ? "channel"
-                                                                : "head") +
-          first_heads(k[0].size(1)) + ".";
-      figure.quantity = "k", figure.y_name = "row", figure.x_name = "column";
-      figure.picture = image;
       add(std::move(figure), true);
     }
   }
 
   void attention() {
     if (o_.folder.empty()) return;
-    tasks::RelativeAttention relative(*classifier_);
-    std::vector<std::string> paths =
-        tasks::list_pictures(o_.folder, /*hidden=*/false);
-    if (paths.empty())
-      throw tasks::DataError(o_.folder +
-                             ": expected PNG or JPEG files, got none");
-    const int64_t all = static_cast<int64_t>(paths.size()),
-                  used = std::min(all, o_.limit > 0 ? o_.limit : 256);
-    Meter meter("images");
-    constexpr int64_t kTogether = 8;
-    for (int64_t i = 0; i < used; i += kTogether) {
-      std::vector<at::Tensor> batch;
-      for (int64_t j = i; j < std::min(used, i + kTogether); ++j)
-        batch.push_back(
-            read(paths[static_cast<size_t>(j * all / used)]).second);
-      relative.add(at::cat(batch));
-      meter.show(relative.images(), used);
-    }
-    const bool pairs = o_.divisor == "pairs";
-    using Divisor = tasks::RelativeAttention::Divisor;
-    const at::Tensor mean =
-        relative.mean(pairs ? Divisor::kPairs : Divisor::kQueries);
-    Heatmaps figure = by_heads(static_cast<size_t>(mean.size(0)), mean.size(1));
-    for (int64_t l = 0; l < mean.size(0); ++l)
-      add_row(mean[l], static_cast<size_t>(l), -(mean.size(2) / 2),
-              -(mean.size(3) / 2), figure);
-    figure.name = "attention", figure.title = "Average relative attention";
-    figure.caption =
-        "Attention by the place of the key relative to the query, summed over "
-        "queries and " +
-        std::to_string(used) +
-        " images and divided by the number of images times " +
-        (pairs ? "the queries that have a key at that place"
-               : "all queries, " + std::to_string((mean.size(2) + 1) / 2 *
-                                                  ((mean.size(3) + 1) / 2))) +
-        "; the class token is left out" + first_heads(mean.size(1)) + ".";
-    figure.quantity = "attention", figure.y_name = "dy", figure.x_name = "dx";
-    add(std::move(figure), true);
+    add(attention_maps(*classifier_, data_, o_.folder,
+                       o_.limit > 0 ? o_.limit : 256, o_.divisor == "pairs",
+                       o_.heads),
+        true);
   }
 
   void completions() {

@@ -1,22 +1,21 @@
 // `aft train`: a preset or a configuration to a model directory.
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/file.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <iostream>
 #include <memory>
 
 #include "aft/io/file.h"
 #include "aft/tasks/vit_weights.h"
+#include "aft/train/device.h"
 #include "aft/train/group.h"
+#include "aft/train/meeting.h"
+#include "cli/claim.h"
 #include "cli/commands.h"
 #include "cli/curve.h"
 #include "cli/model.h"
+#include "cli/train_line.h"
 
 namespace aft::cli {
 namespace {
@@ -31,56 +30,12 @@ void on_signal(int signal) {
 }
 
 struct Options {
-  std::string what, out, resume, data, init;
+  std::string what, out, resume, data, init, device = "cpu";
   std::vector<std::string> sets;
   int64_t steps = 0;
   int threads = 0;
   double timeout = 120;
 };
-
-/// The directory of a run is that of one process at a time (with several, of
-/// rank 0): two would write over each other.
-class Claim {
- public:
-  Claim() = default;
-  Claim(const Claim&) = delete;
-  Claim& operator=(const Claim&) = delete;
-  ~Claim() {
-    if (fd_ >= 0) close(fd_);
-  }
-  void take(const std::string& directory) {
-    fd_ = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    // Where the file system has no locks, there is none.
-    if (fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-      throw std::runtime_error(directory +
-                               ": another process is training there");
-  }
-
- private:
-  int fd_ = -1;
-};
-
-/// A new directory for a run; one that holds a run, or what is left of one, is
-/// refused. A run that was killed before it had its config.json, which comes
-/// after its first checkpoint, is none: its call may simply be repeated.
-void make_output(const std::string& path, Claim& claim) {
-  if (io::make_directory(path)) return claim.take(path);
-  if (!is_directory(path))
-    throw std::runtime_error(path + ": is there, and not a directory");
-  for (const char* name :
-       {"config.json", "model.safetensors", "metrics.jsonl"}) {
-    if (exists(path + "/" + name))
-      throw std::runtime_error(path + ": holds a run already (" + name +
-                               "); go on with it by `aft train --resume " +
-                               path + "`, or choose another --out");
-  }
-  if (access(path.c_str(), W_OK) != 0)
-    throw std::runtime_error(path +
-                             ": cannot be written to: " + std::strerror(errno));
-  claim.take(path);
-  io::remove_unfinished(path);
-  io::remove_unfinished(path + "/state");
-}
 
 /// What may not change in a run that goes on: the model (dropout aside), and
 /// what its symbols mean.
@@ -112,64 +67,6 @@ void initialise(torch::nn::Module& model, const std::string& from) {
     std::cerr << "  begin afresh: " << tasks::summary(taken.fresh) << "\n";
 }
 
-class Line {
- public:
-  /// drawn: positions of kernels are drawn from softmax(w).
-  Line(std::string unit, bool drawn) : unit_(std::move(unit)), drawn_(drawn) {}
-  void show(const train::Report& r, bool reported) {
-    char text[256];
-    snprintf(text, sizeof(text), "step %lld/%lld  loss %.4f",
-             static_cast<long long>(r.step), static_cast<long long>(r.steps),
-             r.loss);
-    std::string line = text;
-    // Without a unit, examples are what is counted.
-    if (!unit_.empty()) {
-      snprintf(text, sizeof(text), "  %s %.4f", unit_.c_str(), r.loss * kBits);
-      line += text;
-    }
-    snprintf(text, sizeof(text), "  %s %s/s  %s left  %.2f GB",
-             count(r.tokens_per_second).c_str(),
-             unit_.empty() ? "images" : "tokens",
-             duration(r.seconds_left).c_str(), resident() / 1e9);
-    line += text;
-    if (r.validated) line += validation(r);
-    if (r.sparsity) line += "  kernels: " + described(*r.sparsity, drawn_);
-    if (terminal_) {
-      std::cerr << '\r' << line << "\033[K" << (r.validated ? "\n" : "")
-                << std::flush;
-      open_ = !r.validated;
-    } else if (reported) {
-      std::cerr << line << std::endl;
-    }
-  }
-  std::string validation(const train::Report& r) const {
-    char text[128];
-    if (!unit_.empty()) {
-      snprintf(text, sizeof(text), "  validation %s %.4f (best %.4f)",
-               unit_.c_str(), r.validation.loss * kBits, r.best * kBits);
-      return text;
-    }
-    snprintf(text, sizeof(text), "  validation loss %.4f", r.validation.loss);
-    std::string line = text;
-    for (const auto& [name, share] : r.validation.shares) {
-      snprintf(text, sizeof(text), "  %s %.2f %%", name.c_str(), 100 * share);
-      line += text;
-    }
-    return line + (r.validation.score == r.best ? " (best)" : "");
-  }
-  void close() {
-    if (open_) std::cerr << '\n';
-    open_ = false;
-  }
-  ~Line() { close(); }
-
- private:
-  const std::string unit_;
-  const bool drawn_;
-  const bool terminal_ = isatty(STDERR_FILENO);
-  bool open_ = false;
-};
-
 /// The directory of a run, and whether it goes on.
 struct Place {
   std::string directory;
@@ -197,17 +94,54 @@ Place place_of(const Options& o, const train::World& world) {
 }
 
 /// What is to be trained, with what the options change.
-models::Json wanted(const Options& o, const Place& place) {
-  const models::Json stored = place.resume ? tasks::load_config(place.directory)
-                                           : preset_config(o.what);
-  models::Json config = apply_sets(stored, o.sets);
-  if (place.resume) check_same(stored, config);
+models::Json changed(const Options& o, const models::Json& from) {
+  models::Json config = apply_sets(from, o.sets);
   if (!o.data.empty()) {
     config["data"]["path"] = o.data;
     config["data"]["fingerprint"] = "";  // may be others than before
   }
   if (o.steps > 0) config["train"]["steps"] = o.steps;
   return config;
+}
+
+/// That the run in a directory is the one that this call began.
+void check_begun(const models::Json& own, const models::Json& there,
+                 const std::string& directory) {
+  const auto check = [&](const std::string& key, bool same) {
+    if (!same)
+      throw UsageError(directory + ": holds another run (its " + key +
+                       " is another), which this one cannot go on with; choose "
+                       "another --out");
+  };
+  check("task", own["task"] == there["task"]);
+  for (const std::string part : {"model", "train"})
+    for (const auto& item : there[part].items())
+      check(part + "." + item.key(),
+            item.key() == "classes" ||  // as many as the data have
+                (own[part].contains(item.key()) &&
+                 own[part][item.key()] == item.value()));
+}
+
+models::Json wanted(const Options& o, const Place& place) {
+  if (!place.resume) return changed(o, preset_config(o.what));
+  const models::Json stored = tasks::load_config(place.directory);
+  const models::Json config = changed(o, stored);
+  check_same(stored, config);
+  // A launcher that begins again may have been refused the directory before.
+  if (o.resume.empty())
+    check_begun(changed(o, preset_config(o.what)), config, place.directory);
+  return config;
+}
+
+/// Before a model is made of the sizes in config.json.
+void check_checkpoint(const std::string& directory,
+                      const models::Json& config) {
+  const std::string file = "state/checkpoint.safetensors";
+  if (!exists(directory + "/" + file))
+    throw std::runtime_error(directory + "/" + file +
+                             ": is not there, and without it the run cannot go "
+                             "on");
+  tasks::check_weights(directory, config["model"], file);
 }
 
 std::unique_ptr<train::Task> make_task(models::Json& config, bool lead) {
@@ -229,8 +163,8 @@ std::string text_of(const models::Json& config) {
 
 /// group: null for one process. Rank 0 alone reads and writes the directory,
 /// and speaks. begun becomes true where the directory has a checkpoint.
-void run(const Options& o, const Place& place, train::Group* group,
-         bool& begun) {
+void run(const Options& o, const Place& place, c10::Device device,
+         train::Group* group, bool& begun) {
   const bool lead = !group || group->rank() == 0;
   const std::string& directory = place.directory;
   models::Json config;
@@ -238,6 +172,7 @@ void run(const Options& o, const Place& place, train::Group* group,
   std::string json;
   if (lead) {
     config = wanted(o, place);
+    if (place.resume) check_checkpoint(directory, config);
     task = make_task(config, lead);
     json = text_of(config);
     if (!o.init.empty() && !place.resume) initialise(task->model(), o.init);
@@ -249,17 +184,13 @@ void run(const Options& o, const Place& place, train::Group* group,
   }
   const tasks::TaskKind& kind = tasks::task_kind(config);
   const train::TrainConfig recipe = train_config(config);
+  if (!device.is_cpu()) task->model().to(device);
   train::Trainer trainer(*task, recipe, directory, group);
   // Rank 0 knows, where others do not see its files.
   const bool resume = group ? group->any(lead && place.resume) : place.resume;
   Claim claim;
   if (resume) {
     if (lead) claim.take(directory);
-    if (lead && !trainer.has_checkpoint())
-      throw std::runtime_error(
-          directory +
-          "/state/checkpoint.safetensors: is not there, and without it the run "
-          "cannot go on");
     trainer.resume();
     if (trainer.step() >= recipe.steps) {
       if (lead)
@@ -272,7 +203,7 @@ void run(const Options& o, const Place& place, train::Group* group,
                 << '\n';
   } else if (lead) {
     if (o.out.empty()) io::make_directory("runs");
-    make_output(directory, claim);
+    claim.make(directory);
     // Before config.json: who resumes finds these first weights, which may be
     // --init's, and never others.
     trainer.save();
@@ -288,6 +219,7 @@ void run(const Options& o, const Place& place, train::Group* group,
               << count(static_cast<double>(parameters)) << " parameters"
               << (group ? ", " + std::to_string(group->size()) + " processes"
                         : "")
+              << (device.is_cpu() ? "" : ", on " + device.str())
               << "; Ctrl-C saves\n";
   }
   struct sigaction action {};
@@ -295,7 +227,7 @@ void run(const Options& o, const Place& place, train::Group* group,
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 
-  Line line(kind.unit, has_one_position(config["model"]));
+  TrainLine line(kind.unit, has_one_position(config["model"]));
   train::Hooks hooks;
   hooks.stop = [] { return stop_asked != 0; };
   if (lead)
@@ -319,15 +251,40 @@ void run(const Options& o, const Place& place, train::Group* group,
   }
 }
 
+c10::Device device_of(const Options& o, const train::World& world) {
+  try {
+    return train::device_for(o.device, world);
+  } catch (const std::invalid_argument& e) {
+    throw UsageError(std::string("train: --device: ") + e.what());
+  }
+}
+
+/// Rank 0 has three connections with each of the others, two of them where all
+/// meet.
+void need_files(const train::World& world) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  const rlim_t most = 3 * static_cast<rlim_t>(world.size) + 100;
+  if (limit.rlim_cur < most)
+    throw std::runtime_error(std::to_string(world.size) + " processes need " +
+                             std::to_string(most) +
+                             " open files at rank 0, and this system allows " +
+                             std::to_string(limit.rlim_cur) + " (ulimit -Hn)");
+}
+
 /// As one of several processes, where a launcher says so.
 void run(const Options& o) {
   const train::World world = train::world_of_process();
   const Place place = place_of(o, world);
+  const c10::Device device = device_of(o, world);
   bool begun = false;
-  if (world.size == 1) return run(o, place, nullptr, begun);
+  if (world.size == 1) return run(o, place, device, nullptr, begun);
+  need_files(world);
   train::Group group(world, o.timeout);
   try {
-    run(o, place, &group, begun);
+    run(o, place, device, &group, begun);
     group.leave();
   } catch (const train::PeerError& e) {
     if (!begun) throw;
@@ -335,11 +292,8 @@ void run(const Options& o) {
                            "; the last checkpoint is kept: go on with `aft "
                            "train --resume " +
                            place.directory + "`");
-  } catch (const c10::Error& e) {
-    group.fail(e.what_without_backtrace());
-    throw;
   } catch (const std::exception& e) {
-    group.fail(e.what());
+    group.fail(train::reason(e));
     throw;
   }
 }
@@ -377,6 +331,12 @@ void add_train(CLI::App& app) {
   command->add_option("--steps", o->steps, "Short for --set train.steps=N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
       ->type_name("N");
+  command
+      ->add_option("--device", o->device,
+                   "Where to train, as torch names it: cpu, cuda, cuda:1; "
+                   "with several processes a machine, `cuda` gives each its "
+                   "own; default: cpu")
+      ->type_name("DEVICE");
   command
       ->add_option("--timeout", o->timeout,
                    "Several processes (`aft launch`): a process that is silent "

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Runs every fuzz target on a copy of its corpus: fuzz.sh BUILD_DIR SECONDS [TARGET...]. Fails at the first input that a
-# target does not survive, and says where it is: once mended, it belongs into tests/fuzz/corpus/<target>. What is new in
-# BUILD_DIR/corpus/<target> after a long run is worth a `BUILD_DIR/fuzz/fuzz_<target> -merge=1` into the corpus.
+# Runs every fuzz target on a copy of its corpus until SECONDS have passed without a new edge of the program:
+# fuzz.sh BUILD_DIR SECONDS [TARGET...]. Fails at the first input that a target does not survive, and says where it is:
+# once mended, it belongs into tests/fuzz/corpus/<target>. What is new in BUILD_DIR/corpus/<target> after a long run is
+# worth a `BUILD_DIR/fuzz/fuzz_<target> -merge=1` into the corpus.
 set -euo pipefail
 
 build=${1:?usage: fuzz.sh BUILD_DIR SECONDS [TARGET...]}
-seconds=${2:?usage: fuzz.sh BUILD_DIR SECONDS [TARGET...]}
+quiet=${2:?usage: fuzz.sh BUILD_DIR SECONDS [TARGET...]}
 shift 2
 source=$(cd "$(dirname "$0")/.." && pwd)
 targets=("$@")
@@ -13,15 +14,28 @@ if [ ${#targets[@]} = 0 ]; then
   for program in "$build"/fuzz/fuzz_*; do targets+=("${program##*/fuzz_}"); done
 fi
 
+pid=
+trap '[ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true' EXIT
+
 for target in "${targets[@]}"; do
-  echo "fuzz: $target for $seconds seconds"
   mkdir -p "$build/corpus/$target" "$build/found"
   cp -n "$source/tests/fuzz/corpus/$target"/* "$build/corpus/$target"
   dictionary=$source/tests/fuzz/$target.dict
   log=$build/found/$target.log
   # 10 seconds or 3 GB for one input are a fault too. The largest picture takes a few hundred MB.
-  "$build/fuzz/fuzz_$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=3000 -print_final_stats=1 \
+  "$build/fuzz/fuzz_$target" -timeout=10 -rss_limit_mb=3000 -print_final_stats=1 -interrupted_exitcode=0 \
     -artifact_prefix="$build/found/$target-" $([ ! -f "$dictionary" ] || echo "-dict=$dictionary") \
-    "$build/corpus/$target" > "$log" 2>&1 || { tail -n 60 "$log" >&2; echo "fuzz: $target failed" >&2; exit 1; }
-  grep -E '^#[0-9]+.DONE' "$log"
+    "$build/corpus/$target" > "$log" 2>&1 &
+  pid=$!
+  begin=$SECONDS edges=0 new=$SECONDS
+  while kill -0 "$pid" 2>/dev/null; do
+    sleep 1
+    now=$(tail -n 20 "$log" | grep -Eo 'cov: [0-9]+' | tail -n 1 || true)
+    if [ "$now" != "$edges" ]; then edges=$now new=$SECONDS; fi
+    if [ $((SECONDS - new)) -ge "$quiet" ]; then kill -INT "$pid" 2>/dev/null || true; break; fi
+  done
+  wait "$pid" || { tail -n 60 "$log" >&2; echo "fuzz: $target failed" >&2; exit 1; }
+  pid=
+  printf 'fuzz: %-12s %10s inputs, edges %s, the last new one after %d s of %d\n' "$target" \
+    "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" "${edges#cov: }" $((new - begin)) $((SECONDS - begin))
 done

@@ -54,14 +54,13 @@ void GeluBackward(int64_t rows, int64_t n, const T* x, const T* b, const T* dy,
   }
 }
 
-/// A hash of a place, 32 bits: two rounds of multiply and shift. a and b carry
-/// the seed.
+/// Of a place, as Dropout has it.
 template <class D32>
-HWY_INLINE hn::Vec<D32> Hash(D32 d, hn::Vec<D32> place, uint32_t a,
-                             uint32_t b) {
-  auto h = hn::Xor(place, hn::Set(d, a));
+HWY_INLINE hn::Vec<D32> Hash(D32 d, hn::Vec<D32> place,
+                             const Dropout::Words& words) {
+  auto h = hn::Xor(place, hn::Set(d, words.a));
   h = hn::Mul(hn::Xor(h, hn::ShiftRight<16>(h)), hn::Set(d, 0x85EBCA6Bu));
-  h = hn::Add(h, hn::Set(d, b));
+  h = hn::Add(h, hn::Set(d, words.b));
   h = hn::Mul(hn::Xor(h, hn::ShiftRight<13>(h)), hn::Set(d, 0xC2B2AE35u));
   return hn::Xor(h, hn::ShiftRight<16>(h));
 }
@@ -70,24 +69,18 @@ template <class T>
 void DropoutAdd(const Dropout& drop, int64_t first, int64_t n, const T* x,
                 const T* r, T* y) {
   const T scale = static_cast<T>(1 / (1 - drop.p));
-  // Places beyond 2^32 get another seed.
+  const uint32_t limit = drop.limit();
   for (int64_t i = 0; i < n;) {
     const uint64_t place = static_cast<uint64_t>(first + i);
     const int64_t left =
         static_cast<int64_t>((uint64_t{1} << 32) - (place & 0xFFFFFFFFu));
     const int64_t count = n - i < left ? n - i : left;
-    uint64_t seed = drop.seed + (place >> 32) * 0x9E3779B97F4A7C15u;
-    seed = (seed ^ (seed >> 30)) * 0xBF58476D1CE4E5B9u;
-    seed = (seed ^ (seed >> 27)) * 0x94D049BB133111EBu;
-    const uint32_t a = static_cast<uint32_t>(seed),
-                   b = static_cast<uint32_t>(seed >> 32),
-                   from = static_cast<uint32_t>(place);
-    const uint32_t limit =
-        static_cast<uint32_t>(std::ldexp(drop.p, 32));  // below: dropped
+    const Dropout::Words words = drop.words(place);
+    const uint32_t from = static_cast<uint32_t>(place);
     ForLanes<T>(count, [&](auto d, int64_t j) {
       const hn::Rebind<uint32_t, decltype(d)> d32;
       const auto h =
-          Hash(d32, hn::Iota(d32, from + static_cast<uint32_t>(j)), a, b);
+          Hash(d32, hn::Iota(d32, from + static_cast<uint32_t>(j)), words);
       const hn::RebindToUnsigned<decltype(d)> du;
       const auto kept = hn::Not(hn::Lt(h, hn::Set(d32, limit)));
       auto wide = hn::Zero(du);

@@ -16,13 +16,28 @@ struct AdamWStep {
   double scale, beta1, beta2, lr, decay, rate, root, eps;
 };
 
-/// Which numbers a dropout keeps: those whose hash of (seed, place) is below a
-/// threshold, so that backward needs no mask, and any split into pieces gives
-/// the same.
+/// Which numbers a dropout keeps: those whose hash of (seed, place) is not
+/// below a threshold, so that backward needs no mask, and any split into pieces
+/// gives the same. With h = place mod 2^32, in 32 bits,
+///   h ^= a,  h = (h ^ h >> 16) 0x85EBCA6B + b,  h = (h ^ h >> 13) 0xC2B2AE35
+/// and h ^ h >> 16 is the hash.
 struct Dropout {
   uint64_t seed;
   double
       p;  // dropped with probability p in [0, 1); kept ones grow by 1/(1 - p)
+
+  struct Words {
+    uint32_t a, b;
+  };
+  /// For the places that share place >> 32: each 2^32 get another seed.
+  Words words(uint64_t place) const {
+    uint64_t x = seed + (place >> 32) * 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return {static_cast<uint32_t>(x), static_cast<uint32_t>(x >> 32)};
+  }
+  /// A hash below it: dropped.
+  uint32_t limit() const { return static_cast<uint32_t>(p * 0x1p32); }
 };
 
 template <class T>

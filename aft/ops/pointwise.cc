@@ -89,11 +89,42 @@ struct Mlp : torch::autograd::Function<Mlp> {
 
 thread_local int64_t first_row = 0;
 
+/// Which numbers of x the kernel would keep, from place `first` on, in ATen
+/// calls: bool like x.
+at::Tensor kept(const at::Tensor& x, const kernels::Dropout& how,
+                int64_t first) {
+  constexpr int64_t kTurn = int64_t{1} << 32, kMask = kTurn - 1;
+  const auto options = x.options().dtype(at::kLong);
+  std::vector<at::Tensor> parts;
+  for (int64_t i = 0; i < x.numel();) {
+    const int64_t from = (first + i) & kMask,
+                  count = std::min(x.numel() - i, kTurn - from);
+    const auto words = how.words(static_cast<uint64_t>(first + i));
+    const auto word = [](uint32_t w) { return static_cast<int64_t>(w); };
+    // In 64 bits of which 32 are kept.
+    at::Tensor h = at::arange(from, from + count, options);
+    h.bitwise_xor_(word(words.a));
+    h.bitwise_xor_(h.bitwise_right_shift(16)).mul_(word(0x85EBCA6Bu));
+    h.add_(word(words.b)).bitwise_and_(kMask);
+    h.bitwise_xor_(h.bitwise_right_shift(13)).mul_(word(0xC2B2AE35u));
+    h.bitwise_and_(kMask);
+    h.bitwise_xor_(h.bitwise_right_shift(16));
+    parts.push_back(h.ge(word(how.limit())));
+    i += count;
+  }
+  return parts.empty() ? at::empty_like(x, x.options().dtype(at::kBool))
+                       : at::cat(parts).view_as(x);
+}
+
 /// y = r + drop(x); r may be undefined. row: what the first one counts as.
 at::Tensor drop(const at::Tensor& x, const at::Tensor& r, double p,
                 uint64_t seed, int64_t row) {
-  at::Tensor y = at::empty_like(x);
   const int64_t place = row > 0 ? x.numel() / x.size(0) * row : 0;
+  if (!has_kernels(x)) {
+    const at::Tensor y = (x * (1 / (1 - p))).mul_(kept(x, {seed, p}, place));
+    return r.defined() ? r + y : y;
+  }
+  at::Tensor y = at::empty_like(x);
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "aft::dropout_add", [&] {
     const scalar_t *from = x.data_ptr<scalar_t>(), *add = data<scalar_t>(r);
     scalar_t* to = y.data_ptr<scalar_t>();
@@ -179,10 +210,6 @@ at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x,
       x.scalar_type(), ", got ",
       residual.defined() ? shape_of(residual) : "nothing");
   if (p == 0) return residual.defined() ? residual + x : x;
-  if (!has_kernels(x)) {
-    const at::Tensor dropped = at::dropout(x, p, /*train=*/true);
-    return residual.defined() ? residual + dropped : dropped;
-  }
   return DropoutAdd::apply(
       residual.defined() ? OptionalTensor(residual.contiguous()) : c10::nullopt,
       x.contiguous(), p, static_cast<int64_t>(seed));

@@ -37,7 +37,7 @@ class FirstRow {
 
 /// residual + dropout(x): each number of x is dropped with probability p in
 /// [0, 1), the kept ones grow by 1 / (1 - p). What is dropped depends on seed
-/// and place alone (on the CPU): the same seed drops the same again, and
+/// and place alone, on every device: the same seed drops the same again, and
 /// backward needs no mask. residual undefined: 0. Throws c10::Error.
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x,
                        double p, uint64_t seed);

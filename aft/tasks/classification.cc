@@ -295,8 +295,9 @@ torch::Tensor ClassificationTask::loss(int64_t first, int64_t count,
     // As apply_mix has it.
     add(i, std::min(i ^ 1, count - 1), 1 - mix.lambda);
   }
-  const torch::Tensor logits = model_->forward(images, seed);
-  return -(logits.log_softmax(-1) * target).sum(-1).mean();
+  const torch::Device device = device_of(*model_);
+  const torch::Tensor logits = model_->forward(images.to(device), seed);
+  return -(logits.log_softmax(-1) * target.to(device)).sum(-1).mean();
 }
 
 train::Validation ClassificationTask::validate(int part, int parts) {
@@ -343,15 +344,17 @@ Accuracy evaluate(models::ImageNetwork& model, const LabelledPictures& pictures,
         return to_model[static_cast<size_t>(pictures.label(picture))];
       },
       how.workers, all);
+  const torch::Device device = device_of(model);
   Accuracy out;
   out.images = all;
   const int64_t k = std::min<int64_t>(5, model.classes());
   for (int64_t i = 0; i < all;) {
     const int64_t B = std::min(batch, all - i);
     const LabelledBatch pack = loader.get(i, B);
-    const torch::Tensor logits = model.forward(
-                            pack.values.view({B, 3, how.height, how.width})),
-                        labels = at::tensor(pack.labels, at::kLong);
+    const torch::Tensor images =
+        pack.values.view({B, 3, how.height, how.width}).to(device);
+    const torch::Tensor logits = model.forward(images),
+                        labels = at::tensor(pack.labels, at::kLong).to(device);
     const torch::Tensor right =
         std::get<1>(logits.topk(k)).eq(labels.unsqueeze(1));
     out.top1 += right.select(1, 0).sum().item<double>();

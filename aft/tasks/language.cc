@@ -74,7 +74,8 @@ torch::Tensor LanguageTask::loss(int64_t first, int64_t count, uint64_t seed) {
   std::vector<int64_t> starts;
   for (int64_t i = 0; i < count; ++i)
     starts.push_back(windows_.start(first + i));
-  const torch::Tensor bytes = gather(text_.train(), starts, T + 1);
+  const torch::Tensor bytes =
+      gather(text_.train(), starts, T + 1).to(device_of(*model_));
   return cross_entropy(model_->forward(bytes.narrow(1, 0, T), seed),
                        bytes.narrow(1, 1, T), /*mean=*/true);
 }
@@ -111,7 +112,8 @@ double evaluate(models::SequenceModel model, Bytes text, int64_t T,
   const auto run = [&] {
     if (starts.empty()) return;
     const int64_t width = std::min(T, all - starts.back());
-    const torch::Tensor bytes = gather(text, starts, width + 1);
+    const torch::Tensor bytes =
+        gather(text, starts, width + 1).to(device_of(*model));
     const torch::Tensor losses =
         cross_entropy(model->forward(bytes.narrow(1, 0, width)),
                       bytes.narrow(1, 1, width), /*mean=*/false)

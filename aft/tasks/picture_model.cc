@@ -105,7 +105,7 @@ torch::Tensor PictureModel::log_prob(const uint8_t* pictures, int64_t count,
                                      uint64_t seed) const {
   const torch::Tensor values =
       at::from_blob(const_cast<uint8_t*>(pictures), {count, size()}, at::kByte)
-          .to(at::kLong);
+          .to(device_of(*module_), at::kLong);
   if (network_)
     return network_->log_prob(values.view({count, height_, width_, 3}), seed)
         .reshape({count, size()});

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <initializer_list>
 
@@ -69,19 +70,45 @@ double least_weights(const Json& model, std::string* sizes) {
     }
     return 0.;
   };
-  // Each layer has a matrix from its width to its width, or the two of an MLP;
-  // each symbol or class has a row.
+  const auto says = [&](const char* key, const Json& value) {
+    return model.contains(key) && model[key] == value;
+  };
   const double width = size({"width", "filters"}),
-               layers = size({"layers", "resnets"}), mlp = size({"mlp"}),
-               rows = size({"vocabulary", "classes"});
-  return sizeof(float) * width *
-         (layers * width * std::max(1., 2 * mlp) + rows);
+               layers = size({"layers", "resnets"}),
+               length = model.contains("length")
+                            ? size({"length"})
+                            : size({"rows"}) * size({"columns"});
+  // Of a layer: a matrix from its width to its width, or the two of an MLP, or
+  // a convolution; and what its mixer knows of positions.
+  const double kernel = size({"kernel"}), mlp = size({"mlp"});
+  double each = width * width * std::max({1., 2 * mlp, kernel * kernel});
+  if (says("mixer", "aft-full") || says("mixer", "aft-local"))
+    each += length * (says("dense", true) ? length : 2 * size({"rank"}));
+  if (says("mixer", "aft-conv"))
+    each += size({"heads"}) *
+            std::pow(size({"window"}), model.contains("rows") ? 2 : 1);
+  if (says("mixer", "synthesizer") || says("mixer", "lambda")) each += length;
+  if (says("mixer", "performer")) each += size({"features"});
+  if (says("mixer", "reformer")) each += size({"rounds"});
+  each += width * size({"value"});
+  const double repeated =
+      std::max(1., size({"resolutions"})) * std::max(1., size({"blocks"}));
+  // Once: a row for each symbol or class, for each position, for each number of
+  // a patch or of the first kernel, of a mixture.
+  const double rows = size({"vocabulary", "classes"}) +
+                      (says("positions", true) ? length : 0) +
+                      3 * std::pow(size({"patch"}), 2) +
+                      std::pow(size({"first"}), 2) + size({"mixtures"});
+  // A first layer of another kind has no such kernel.
+  const double like = kernel > 0 ? std::max(0., layers - 1) : layers;
+  return sizeof(float) * (like * repeated * each + width * rows);
 }
 
-void check_weights(const std::string& directory, const Json& model) {
+void check_weights(const std::string& directory, const Json& model,
+                   const std::string& name) {
   // Up to here a model is made: load_weights knows which tensor is wrong.
   constexpr double kCheap = 1 << 26;
-  const std::string path = directory + "/model.safetensors";
+  const std::string path = directory + "/" + name;
   const io::SafeTensors file = io::SafeTensors::open(path);
   double there = 0;
   for (const io::TensorView& x : file.tensors())
@@ -106,6 +133,11 @@ models::SequenceModel load_model(const std::string& directory,
   models::SequenceModel model(config);
   load_weights(directory, *model);
   return model;
+}
+
+torch::Device device_of(const torch::nn::Module& model) {
+  const std::vector<torch::Tensor> all = model.parameters();
+  return all.empty() ? torch::Device(at::kCPU) : all[0].device();
 }
 
 torch::Tensor cross_entropy(const torch::Tensor& logits,

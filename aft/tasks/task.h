@@ -92,12 +92,13 @@ const Network* find_network(const Json& model,
 }
 
 /// Bytes that the weights of a model's configuration take at least, found from
-/// a few of its sizes, which are added to `sizes` for a message.
+/// its sizes, which are added to `sizes` for a message.
 double least_weights(const Json& model, std::string* sizes = nullptr);
 /// Before a model is made: throws io::Error where it would be large, and the
-/// model.safetensors of a directory has fewer bytes than the sizes in `model`,
-/// its configuration, must at least take.
-void check_weights(const std::string& directory, const Json& model);
+/// file of its weights in a directory has fewer bytes than the sizes in
+/// `model`, its configuration, must at least take.
+void check_weights(const std::string& directory, const Json& model,
+                   const std::string& file = "model.safetensors");
 /// Reads the weights of a model directory into `model`, which is in evaluation
 /// mode from then on. Throws io::Error, also for weights that are not finite.
 void load_weights(const std::string& directory, torch::nn::Module& model);
@@ -106,6 +107,8 @@ void load_weights(const std::string& directory, torch::nn::Module& model);
 models::SequenceModel load_model(const std::string& directory,
                                  const models::SequenceModelConfig& config);
 
+/// Where the weights of a model are, and its inputs must be.
+torch::Device device_of(const torch::nn::Module& model);
 /// Mean or one by one, in nats: logits [B, T, vocabulary], targets [B, T].
 torch::Tensor cross_entropy(const torch::Tensor& logits,
                             const torch::Tensor& targets, bool mean);

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "aft/train/nccl.h"
 #include "aft/train/watch.h"
 
 #ifndef USE_C10D_GLOO
@@ -19,10 +20,6 @@ namespace aft::train {
 namespace {
 
 using Gloo = c10d::ProcessGroupGloo;
-using Work = c10::intrusive_ptr<c10d::Work>;
-
-/// An exchange never ends by Gloo's own clock: that of Watch names who is late.
-constexpr std::chrono::hours kNever(24 * 365);
 
 /// The interface that others reach this process at.
 std::shared_ptr<gloo::transport::Device> device_of(const std::string& own) {
@@ -32,24 +29,15 @@ std::shared_ptr<gloo::transport::Device> device_of(const std::string& own) {
                      : Gloo::createDeviceForHostname(own);
 }
 
-/// In a thread of its own, which is left alone where a peer never comes.
 c10::intrusive_ptr<Gloo> connect(const World& world, const Store& store,
                                  const std::string& own,
                                  const std::shared_ptr<Watch>& watch) {
   const auto made = std::make_shared<c10::intrusive_ptr<Gloo>>();
-  const std::shared_ptr<Outcome> outcome = watch->expect();
-  std::thread([=] {
-    std::string error;
-    try {
-      const auto options = Gloo::Options::create(kNever);
-      options->devices.push_back(device_of(own));
-      *made = c10::make_intrusive<Gloo>(store, world.rank, world.size, options);
-    } catch (const std::exception& e) {
-      error = reason(e);
-    }
-    watch->came(*outcome, error);
-  }).detach();
-  watch->wait(*outcome, "connecting the processes");
+  watch->in_thread("connecting the processes", [=] {
+    const auto options = Gloo::Options::create(kNever);
+    options->devices.push_back(device_of(own));
+    *made = c10::make_intrusive<Gloo>(store, world.rank, world.size, options);
+  });
   return *made;
 }
 
@@ -66,16 +54,47 @@ void wait_for(const Work& work, const std::shared_ptr<Watch>& watch) {
     }
     watch->came(*outcome, error);
   });
-  watch->wait(*outcome, "an exchange between the processes");
+  watch->wait(*outcome, kExchange);
 }
+
+enum class Kind { kSum, kBroadcast };
+
+/// An exchange of x that is on the way.
+struct Open {
+  at::Tensor x, sent;  // sent: on the CPU where Gloo carries it
+  Work work;
+};
 
 }  // namespace
 
 struct Group::Exchanges {
   Store store;  // Gloo's, and at rank 0 the place itself
   c10::intrusive_ptr<Gloo> gloo;
-  std::deque<Work> open;  // from number `first` on
+  std::unique_ptr<Nccl> nccl;  // from the first tensor that it takes on
+  std::deque<Open> open;       // from number `first` on
   int64_t first = 0;
+
+  Open begin(Kind kind, const at::Tensor& x, const World& world,
+             const std::shared_ptr<Watch>& watch) {
+    const bool sum = kind == Kind::kSum;
+    watch->enter();
+    if (Nccl::takes(x)) {
+      if (!nccl) nccl = Nccl::connect(world, store, x.device(), watch);
+      return {x, x, sum ? nccl->sum(x) : nccl->broadcast(x)};
+    }
+    std::vector<at::Tensor> sent{x.cpu()};  // x itself where it is there
+    return {x, sent[0], sum ? gloo->allreduce(sent) : gloo->broadcast(sent)};
+  }
+
+  void finish(const Open& one, const std::shared_ptr<Watch>& watch) {
+    if (Nccl::takes(one.sent)) return nccl->finish(one.work);
+    wait_for(one.work, watch);
+    at::Tensor x = one.x;
+    if (!x.is_same(one.sent)) x.copy_(one.sent);
+  }
+
+  /// Threads of Gloo's may wait for a peer for ever: they are left alone.
+  void abandon() { nccl.reset(), (void)gloo.release(); }
 };
 
 Group::Group(const World& world, double timeout)
@@ -97,34 +116,30 @@ Group::Group(const World& world, double timeout)
 Group::~Group() {
   if (left_) return;
   fail("ended early");
-  // Its threads may wait for a peer for ever: they are left alone.
-  (void)exchanges_->gloo.release();
+  exchanges_->abandon();
 }
 
 int64_t Group::begin_sum(at::Tensor x) {
   watch_->check();
-  std::vector<at::Tensor> tensors{std::move(x)};
-  watch_->enter();
   Exchanges& e = *exchanges_;
-  e.open.push_back(e.gloo->allreduce(tensors));
+  e.open.push_back(e.begin(Kind::kSum, x, world_, watch_));
   return e.first + static_cast<int64_t>(e.open.size()) - 1;
 }
 
 void Group::finish(int64_t number) {
   Exchanges& e = *exchanges_;
   while (e.first <= number) {
-    const Work work = e.open.front();
+    const Open one = std::move(e.open.front());
     e.open.pop_front(), ++e.first;
-    wait_for(work, watch_);
+    e.finish(one, watch_);
   }
 }
 
 void Group::sum(at::Tensor x) { finish(begin_sum(std::move(x))); }
 
 void Group::broadcast(at::Tensor x) {
-  std::vector<at::Tensor> tensors{std::move(x)};
-  watch_->enter();
-  wait_for(exchanges_->gloo->broadcast(tensors), watch_);
+  Exchanges& e = *exchanges_;
+  e.finish(e.begin(Kind::kBroadcast, x, world_, watch_), watch_);
 }
 
 std::string Group::broadcast(const std::string& text) {
@@ -147,8 +162,9 @@ bool Group::any(bool mine) {
 void Group::leave() {
   any(false);
   left_ = true;
+  exchanges_->nccl.reset();
   if (watch_->leave()) return exchanges_->gloo.reset();
-  (void)exchanges_->gloo.release();
+  exchanges_->abandon();
 }
 
 void Group::fail(const std::string& why) { watch_->fail(why); }

@@ -1,5 +1,7 @@
-// Processes that train one model together, on LibTorch's c10d with Gloo.
-// What goes wrong with one ends all, soon, and with its name (watch.h).
+// Processes that train one model together, on LibTorch's c10d: Gloo, and NCCL
+// for tensors on GPUs where LibTorch has it (elsewhere they go through memory
+// of the CPU). What goes wrong with one ends all, soon, and with its name
+// (watch.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +17,8 @@ namespace aft::train {
 class Watch;
 
 /// Every process calls the same functions in the same order, with tensors of
-/// the same shape and type, on the CPU and contiguous. Not for several threads.
+/// the same shape and type, contiguous, on the same kind of device. Not for
+/// several threads.
 /// Functions throw PeerError, after which only the destructor may be called.
 class Group {
  public:

@@ -23,13 +23,8 @@ bool fused(const at::Tensor& p, const at::Tensor& g) {
          (p.scalar_type() == at::kFloat || p.scalar_type() == at::kDouble);
 }
 
-/// The sum of squares; the same for any number of threads.
-double squares(const at::Tensor& g) {
-  const at::Tensor x = g.contiguous();
-  if (!fused(x, x)) {
-    const double norm = x.norm().item<double>();
-    return norm * norm;
-  }
+/// The sum of squares of what is fused; the same for any number of threads.
+double squares(const at::Tensor& x) {
   const int64_t n = x.numel(), pieces = (n + kPiece - 1) / kPiece;
   std::vector<double> sums(pieces);
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "aft::AdamW", [&] {
@@ -97,9 +92,16 @@ AdamW::AdamW(const torch::nn::Module& model, const AdamWOptions& options)
 double AdamW::norm() const {
   at::NoGradGuard no_grad;
   double total = 0;
+  std::vector<at::Tensor> others;  // asked for together: a device is waited for
   for (const Slot& s : slots_) {
-    if (s.parameter.grad().defined()) total += squares(s.parameter.grad());
+    if (!s.parameter.grad().defined()) continue;
+    const at::Tensor g = s.parameter.grad().contiguous();
+    if (fused(g, g))
+      total += squares(g);
+    else
+      others.push_back(g.norm().to(at::kFloat));
   }
+  if (!others.empty()) total += at::stack(others).square().sum().item<double>();
   return std::sqrt(total);
 }
 

@@ -56,53 +56,73 @@ std::string Watch::seen() const {
 // ---- coming and going -------------------------------------------------------
 
 void Watch::gather(const std::string& address) {
-  std::string why;
-  try {
-    const std::string own =
-        address + " " + std::to_string(getpid()) + " " +
-        std::to_string(Clock::now().time_since_epoch().count());
-    const std::string there = text_of(store_->compareSet(
-        place_key(world_.rank), bytes_of(""), bytes_of(own)));
-    if (there != own)
-      throw PeerError("rank " + std::to_string(world_.rank) + " has come to " +
-                      place_of(world_) +
-                      " already: two processes were given the same rank");
-    beat(0);
-    std::vector<std::string> keys;
-    for (int r = 0; r < world_.size; ++r) keys.push_back(beat_key(r));
-    const Clock::time_point end = Clock::now() + timeout_;
-    for (;;) {
-      if (const std::string fault = said(); !fault.empty())
-        throw PeerError(fault);
-      if (store_->check(keys)) break;
-      if (Clock::now() >= end) {
-        std::vector<int> missing;
-        for (int r = 0; r < world_.size; ++r)
-          if (!store_->check({beat_key(r)})) missing.push_back(r);
-        why = named(missing) + (missing.size() == 1 ? " has" : " have") +
-              " not come to " + place_of(world_) + " within " +
-              std::to_string(timeout_.count() / 1000) + " s";
-        break;
-      }
-      std::this_thread::sleep_for(milliseconds(20));
+  // In a thread of its own: who asks rank 0 may wait for ever.
+  const std::shared_ptr<Outcome> outcome = expect();
+  std::thread([self = shared_from_this(), outcome, address] {
+    std::string why;
+    try {
+      why = self->come(address);
+    } catch (const std::exception&) {
+      why = self->rank_0("has gone");
     }
-    if (why.empty() && !address.empty() && !only_here(address)) {
-      const std::string first = text_of(store_->get(place_key(0)));
-      const std::string its = first.substr(0, first.find(' '));
-      if (only_here(its))
-        why = "rank 0 would have the others reach it at " + its +
-              ", which is its own machine only: name its address in "
-              "MASTER_ADDR, or its interface in GLOO_SOCKET_IFNAME";
-    }
-    if (!why.empty()) tell(why), why = fault_, linger();
-  } catch (const PeerError&) {
-    throw;
-  } catch (const std::exception&) {
-    why = rank_0("has gone");
+    self->came(*outcome, why);
+  }).detach();
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait_for(lock, timeout_ + 2 * kBeats * kBeat,
+                      [&] { return outcome->done; });
+    if (!outcome->done)
+      throw PeerError(rank_0("does not answer: dead, hanging or cut off") +
+                      seen());
+    if (!outcome->error.empty()) throw PeerError(outcome->error);
+    answered_ = Clock::now();
   }
-  if (!why.empty()) throw PeerError(why);
-  answered_ = Clock::now();
   std::thread([self = shared_from_this()] { self->run(); }).detach();
+}
+
+/// Returns why the others cannot be met; "": they can.
+std::string Watch::come(const std::string& address) {
+  const std::string own =
+      address + " " + std::to_string(getpid()) + " " +
+      std::to_string(Clock::now().time_since_epoch().count());
+  const std::string there = text_of(
+      store_->compareSet(place_key(world_.rank), bytes_of(""), bytes_of(own)));
+  if (there != own)
+    return "rank " + std::to_string(world_.rank) + " has come to " +
+           place_of(world_) +
+           " already: two processes were given the same rank";
+  beat(0);
+  std::vector<std::string> keys;
+  for (int r = 0; r < world_.size; ++r) keys.push_back(beat_key(r));
+  std::string why;
+  const Clock::time_point end = Clock::now() + timeout_;
+  for (;;) {
+    if (const std::string fault = said(); !fault.empty()) return fault;
+    if (store_->check(keys)) break;
+    if (Clock::now() >= end) {
+      std::vector<int> missing;
+      for (int r = 0; r < world_.size; ++r)
+        if (!store_->check({beat_key(r)})) missing.push_back(r);
+      why = named(missing) + (missing.size() == 1 ? " has" : " have") +
+            " not come to " + place_of(world_) + " within " +
+            std::to_string(timeout_.count() / 1000) + " s";
+      break;
+    }
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  if (why.empty() && !address.empty() && !only_here(address)) {
+    const std::string first = text_of(store_->get(place_key(0)));
+    const std::string its = first.substr(0, first.find(' '));
+    if (only_here(its))
+      why = "rank 0 would have the others reach it at " + its +
+            ", which is its own machine only: name its address in "
+            "MASTER_ADDR, or its interface in GLOO_SOCKET_IFNAME";
+  }
+  if (why.empty()) return "";
+  tell(why);
+  linger();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return fault_;
 }
 
 /// Long enough for the others to read what was said, at rank 0 most of all.
@@ -254,7 +274,8 @@ bool Watch::judge(const std::vector<Beat>& before,
     last = last_resort_;
     if (!late_) late.clear();
     if (silent.empty() && last.empty()) {  // all live: wait on
-      asked_ = false;
+      asked_ = urgent_ = false;
+      changed_.notify_all();
       return false;
     }
   }
@@ -284,7 +305,7 @@ void Watch::wait(const Outcome& outcome, const std::string& what) {
   const Clock::time_point begin = Clock::now();
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
-    changed_.wait_for(lock, timeout_ / 4,
+    changed_.wait_for(lock, std::min(timeout_ / 4, milliseconds(1000)),
                       [&] { return outcome.done || !fault_.empty(); });
     if (outcome.done && outcome.error.empty()) return;
     if (!fault_.empty()) throw PeerError(fault_);
@@ -292,8 +313,8 @@ void Watch::wait(const Outcome& outcome, const std::string& what) {
       blame(lock, what + " failed" + seen() + ": " + outcome.error, false);
     // The thread that hears nothing from rank 0 says nothing either.
     const Clock::time_point now = Clock::now();
-    if (now - answered_ > std::max<Clock::duration>(timeout_ / 2, 3 * kBeat))
-      blame(lock, what + seen() + ": no answer", false);
+    if (now - answered_ > std::max<Clock::duration>(timeout_, 3 * kBeat))
+      blame(lock, "", false);
     if (now - begin >= kPatience * timeout_)
       blame(lock, what + seen() + ": no answer for too long", true);
     if (!asked_ && now - begin >= timeout_ / 2) asked_ = true, ++look_;
@@ -301,7 +322,8 @@ void Watch::wait(const Outcome& outcome, const std::string& what) {
   }
 }
 
-/// Has the thread find out, and throws what it says, or `why`.
+/// Has the thread find out, and throws what it says, or `why`. Without a why,
+/// nothing is known to be broken: where all answer again, it returns.
 void Watch::blame(std::unique_lock<std::mutex>& lock, const std::string& why,
                   bool late) {
   asked_ = urgent_ = true, late_ = late, last_resort_ = why, ++look_;
@@ -309,10 +331,12 @@ void Watch::blame(std::unique_lock<std::mutex>& lock, const std::string& why,
   const Clock::time_point begin = Clock::now();
   // While rank 0 answers, it asks: of many processes that takes a while.
   for (Clock::time_point now = begin;
-       fault_.empty() && now < begin + std::max(timeout_, 10 * kBeat) &&
+       fault_.empty() && asked_ &&
+       now < begin + std::max(timeout_, 10 * kBeat) &&
        (now < begin + 10 * kBeat || now < answered_ + kBeats * kBeat);
        now = Clock::now())
-    changed_.wait_for(lock, kBeat, [&] { return !fault_.empty(); });
+    changed_.wait_for(lock, kBeat, [&] { return !fault_.empty() || !asked_; });
+  if (fault_.empty() && why.empty() && answered_ > begin) return;
   if (fault_.empty())
     fault_ = answered_ > begin + kBeat
                  ? why

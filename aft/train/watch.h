@@ -13,11 +13,16 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "aft/train/meeting.h"
 
 namespace aft::train {
+
+/// An exchange never ends by c10d's own clock: that of Watch names who is late.
+constexpr std::chrono::hours kNever(24 * 365);
+constexpr char kExchange[] = "an exchange between the processes";
 
 /// What is waited for, and what became of it.
 struct Outcome {
@@ -46,6 +51,22 @@ class Watch : public std::enable_shared_from_this<Watch> {
   /// Until it has come; `what` failed where it came with an error. Throws
   /// PeerError, which names who is to blame.
   void wait(const Outcome& outcome, const std::string& what);
+  /// f() in a thread of its own, which is left alone where a peer never comes.
+  /// Throws PeerError as wait() does.
+  template <class F>
+  void in_thread(const std::string& what, const F& f) {
+    const std::shared_ptr<Outcome> outcome = expect();
+    std::thread([self = shared_from_this(), outcome, f] {
+      std::string error;
+      try {
+        f();
+      } catch (const std::exception& e) {
+        error = reason(e);
+      }
+      self->came(*outcome, error);
+    }).detach();
+    wait(*outcome, what);
+  }
   /// One more exchange of all has begun here.
   void enter() { ++entered_; }
   /// Throws PeerError where someone has failed.
@@ -61,13 +82,14 @@ class Watch : public std::enable_shared_from_this<Watch> {
   struct Beat {
     int64_t count = 0, entered = 0;
   };
+  std::string come(const std::string& address);
   void run();
   void beat(int64_t count);
   std::vector<Beat> beats();
   void answer();
   bool judge(const std::vector<Beat>& before, const std::vector<Beat>& now);
-  [[noreturn]] void blame(std::unique_lock<std::mutex>& lock,
-                          const std::string& why, bool late);
+  void blame(std::unique_lock<std::mutex>& lock, const std::string& why,
+             bool late);
   void set_fault(const std::string& why);
   void tell(const std::string& why);
   std::string said();

@@ -284,12 +284,33 @@ class Launch(Runs):
         # is of the size of this small model.
         self.assertGreater(row["sent_over_bound"], 0.99)
         self.assertLess(row["sent_over_bound"], 1.5)
-        done = self.succeed("bench", "steady", PRESET, "--first", 3, "--last", 6,
-                            "--json")  # fmt: skip
+        # A checkpoint every 50 steps, a validation every 100.
+        done = self.succeed("bench", "steady", PRESET, "--first", 100, "--last", 400,
+                            *sets(model__length=32), "--json")  # fmt: skip
         (row,) = json.loads(done.stdout)
         self.assertGreater(row["first_bytes"], 1e7)
-        self.assertGreater(row["ratio"], 0.9)
-        self.assertLess(row["ratio"], 1.2)
+        self.assertGreater(row["ratio"], 0.98)
+        self.assertLess(row["ratio"], 1.03)
+
+    def test_another_run_is_never_taken_over(self):
+        old = self.work / "old"
+        self.succeed("train", PRESET, "--out", old, *SMALL)
+        kept = (old / "state/checkpoint.safetensors").read_bytes()
+        self.fails(1, ["rank 0 ended with exit code 2"], "launch", "-n", 2,
+                   "--max-restarts", 3, "--", "train", PRESET, "--out", old,
+                   *SMALL, "--steps", 30)  # fmt: skip
+        # Nor by a launcher that begins again whatever it was told.
+        again = os.environ | {"TORCHELASTIC_RESTART_COUNT": "1"}
+        for words, key in (
+            (["--steps", 30], "train.steps"), (sets(model__width=32), "model.width"),
+        ):  # fmt: skip
+            self.fails(2, [old, "holds another run", key], "train", PRESET, "--out",
+                       old, *SMALL, *words, env=again)  # fmt: skip
+        self.fails(2, [old, "holds another run", "task"], "train",
+                   "image-aft-local-4x128", "--out", old, env=again)  # fmt: skip
+        self.assertEqual(kept, (old / "state/checkpoint.safetensors").read_bytes())
+        done = self.succeed("train", PRESET, "--out", old, *SMALL, env=again)
+        self.assertIn("steps already", done.stdout)
 
 
 class Namespaces(Runs):

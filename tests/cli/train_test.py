@@ -231,7 +231,7 @@ class TestTrain(ProgramTest):
     def test_wrong_calls(self):
         out = self.work / "used"
         self.succeed("train", PRESET, "--out", out, *SMALL, "--steps", 1)
-        self.fails(1, [str(out), "--resume"], "train", PRESET, "--out", out, *SMALL)
+        self.fails(2, [str(out), "--resume"], "train", PRESET, "--out", out, *SMALL)
         self.fails(1, ["model.windw", "model.window"],
                    "train", PRESET, "--set", "model.windw=3")  # fmt: skip
         self.fails(1, ["no preset", PRESET], "train", PRESET + "x")
@@ -241,6 +241,11 @@ class TestTrain(ProgramTest):
                    "train", "enwik8-aft-local-24x256",
                    "--data", "/nowhere/enwik8")  # fmt: skip
         self.fails(2, ["a preset or --resume"], "train")
+        for device in ("gpu", "cuda:-1"):
+            self.fails(2, ["--device", "cpu, cuda or cuda:1", f"'{device}'"],
+                       "train", PRESET, "--device", device)  # fmt: skip
+        self.fails(1, ["device meta", "none of the kind meta"],
+                   "train", PRESET, "--device", "meta")  # fmt: skip
         self.fails(1, ["config.json"], "train", "--resume", self.work)
         self.fails(1, ["model.width", "cannot become"],
                    "train", "--resume", out, "--set", "model.width=32")  # fmt: skip
@@ -280,6 +285,8 @@ class TestTrain(ProgramTest):
         for command in ("eval", "generate"):
             self.fails(1, [large / "model.safetensors", "model.width 8000"],
                        command, large)  # fmt: skip
+        self.fails(1, [large / "state/checkpoint.safetensors", "model.width 8000"],
+                   "train", "--resume", large, "--steps", 5)  # fmt: skip
         (out / "state/checkpoint.safetensors").unlink()
         self.fails(1, ["checkpoint.safetensors", "is not there"],
                    "train", "--resume", out, "--steps", 5)  # fmt: skip

@@ -169,6 +169,25 @@ TEST(Group, WhoDiesWhileTheyConnectIsNamed) {
   EXPECT_LT(seconds_since(begin), 15);  // ten timeouts are 20
 }
 
+TEST(Group, ARankZeroThatListensAndSaysNothingIsNamed) {
+  World world;
+  world.rank = 1, world.size = 2, world.port = free_port();
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(world.port);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
+            0);
+  ASSERT_EQ(listen(fd, 16), 0);
+  const auto begin = steady_clock::now();
+  const std::string said = refusal(world, 1);
+  EXPECT_EQ(said.find("rank 0, at 127.0.0.1:"), 0u) << said;
+  EXPECT_NE(said.find("does not answer"), std::string::npos) << said;
+  EXPECT_LT(seconds_since(begin), 15);
+  close(fd);
+}
+
 TEST(Group, WhoFailsWhileTheyConnectIsHeard) {
   World world;
   world.size = 2, world.port = free_port();

@@ -1,0 +1,47 @@
+#include "aft/train/device.h"
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+namespace aft::train {
+
+c10::Device device_for(const std::string& name, const World& world) {
+  c10::Device device(c10::kCPU);
+  try {
+    device = c10::Device(name);
+  } catch (const c10::Error&) {
+    throw std::invalid_argument(
+        "expected a device as torch names it, for example cpu, cuda or cuda:1, "
+        "got '" +
+        name + "'");
+  }
+  if (device.is_cpu()) return c10::kCPU;
+  const std::string kind = c10::DeviceTypeName(device.type(), true);
+  const int count =
+      device.is_meta() || !c10::impl::hasDeviceGuardImpl(device.type())
+          ? 0
+          : c10::impl::getDeviceGuardImpl(device.type())->deviceCount();
+  if (count == 0)
+    throw std::runtime_error("device " + name +
+                             ": this LibTorch has none of the kind " + kind +
+                             " here");
+  // A launcher may have left each process one device to see.
+  const bool alone = count == 1 && (world.local_size == 1 ||
+                                    std::getenv("CUDA_VISIBLE_DEVICES"));
+  const auto few = [&](const std::string& which, const std::string& but) {
+    throw std::runtime_error("device " + which + ": this machine has " +
+                             std::to_string(count) + " of them" + but);
+  };
+  if (!device.has_index() && !alone && world.local_size > count)
+    few(kind, ", for " + std::to_string(world.local_size) + " processes");
+  const int number = device.has_index() ? device.index()
+                     : alone            ? 0
+                                        : world.local_rank;
+  if (number >= count) few(kind + ":" + std::to_string(number), "");
+  return {device.type(), static_cast<c10::DeviceIndex>(number)};
+}
+
+}  // namespace aft::train

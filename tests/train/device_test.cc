@@ -1,0 +1,144 @@
+// Training on a device that is not the CPU (tests/far_device.h): every task, in
+// one process and in several, as on the CPU but for rounding.
+#include "aft/train/device.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "aft/nn/mixer.h"
+#include "aft/ops/pointwise.h"
+#include "tests/far_device.h"
+#include "tests/train/runs.h"
+
+namespace aft::train {
+namespace {
+
+using far_device::kDevice;
+
+/// Few steps: each operator is a copy there and back.
+Json few(Json config, int64_t steps = 6) {
+  config["train"]["steps"] = steps, config["train"]["validate"] = 4;
+  return config;
+}
+
+TEST(Device, IsFoundByItsName) {
+  World world;
+  EXPECT_EQ(device_for("cpu", world), torch::Device(torch::kCPU));
+  EXPECT_EQ(device_for("xpu", world), kDevice);
+  EXPECT_EQ(device_for("xpu:0", world), kDevice);
+  // One device is that of every process: it may see no other.
+  world.size = 2, world.local_rank = 1;
+  EXPECT_EQ(device_for("xpu", world), kDevice);
+  const auto words = [&](const std::string& name) -> std::string {
+    try {
+      device_for(name, world);
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(words("xpu:3"), "device xpu:3: this machine has 1 of them");
+  world.local_size = 2;
+  EXPECT_EQ(words("xpu"),
+            "device xpu: this machine has 1 of them, for 2 processes");
+  EXPECT_EQ(words("cuda"),
+            "device cuda: this LibTorch has none of the kind cuda here");
+  EXPECT_EQ(words("meta"),
+            "device meta: this LibTorch has none of the kind meta here");
+  for (const char* name : {"", "gpu", "cuda:", "cuda:-1", "cpu:x"})
+    EXPECT_THROW(device_for(name, world), std::invalid_argument) << name;
+}
+
+TEST(Device, DropsWhatTheCpuDrops) {
+  torch::manual_seed(1);
+  for (const int64_t row : {int64_t{0}, int64_t{3}, int64_t{1} << 30}) {
+    SCOPED_TRACE(row);
+    const ops::FirstRow rows(row);
+    const torch::Tensor x = torch::randn({5, 7, 3}),
+                        r = torch::randn({5, 7, 3});
+    const auto run = [&](torch::Device device) {
+      torch::Tensor a = x.to(device).detach().requires_grad_(),
+                    b = r.to(device).detach().requires_grad_();
+      torch::Tensor y = ops::dropout_add(b, a, 0.3, 11);
+      (y * y).sum().backward();
+      return std::vector<torch::Tensor>{y.cpu(), a.grad().cpu(),
+                                        b.grad().cpu()};
+    };
+    const auto here = run(torch::kCPU), there = run(kDevice);
+    for (size_t i = 0; i < here.size(); ++i)
+      EXPECT_TRUE(torch::allclose(here[i], there[i], 1e-6, 1e-6)) << i;
+    EXPECT_GT((here[1] == 0).sum().item<int64_t>(), 5);
+  }
+}
+
+TEST(Device, TrainsTextWithEveryMixer) {
+  for (const std::string& kind : nn::mixer_kinds(/*causal=*/true)) {
+    SCOPED_TRACE(kind);
+    Json config = few(language(kind));
+    config["model"]["columns"] = 6;
+    const int64_t before = far_device::operators;
+    expect_alike(config, {1}, kDevice);
+    EXPECT_GT(far_device::operators, before + 100);
+  }
+}
+
+TEST(Device, TrainsClassesWithEveryMixer) {
+  for (const std::string& kind : nn::mixer_kinds(/*causal=*/false)) {
+    SCOPED_TRACE(kind);
+    Json config = few(classification(), 3);
+    config["model"]["mixer"] = kind;
+    if (kind != "aft-conv") config["model"].erase("gumbel");
+    // A bias before a batch norm has no gradient but rounding, of which AdamW
+    // makes steps of up to its rate.
+    expect_alike(config, {1}, kDevice, kind == "lambda" ? 3e-3 : 2e-4);
+  }
+  Json resnet = few(classification(), 3);
+  resnet["model"] = {{"network", "resnet"}, {"layers", 14}, {"width", 4}};
+  resnet["data"]["height"] = resnet["data"]["width"] = 32;
+  expect_alike(resnet, {1}, kDevice);
+}
+
+TEST(Device, TrainsPictures) {
+  expect_alike(few(pictures()), {1}, kDevice);
+  const Json networks = {{{"network", "pixelcnn"}, {"layers", 2}, {"width", 6}},
+                         {{"network", "pixelcnn++"},
+                          {"filters", 4},
+                          {"resnets", 1},
+                          {"mixtures", 2}},
+                         {{"network", "pixelsnail"},
+                          {"filters", 4},
+                          {"blocks", 1},
+                          {"resnets", 1},
+                          {"mixtures", 2},
+                          {"key", 2},
+                          {"value", 2}}};
+  for (const Json& network : networks) {
+    SCOPED_TRACE(network.dump());
+    Json config = few(pictures(), 3);
+    config["model"] = network;
+    expect_alike(config, {1}, kDevice);
+  }
+}
+
+TEST(Device, SeveralProcessesTrainAsOne) {
+  expect_alike(few(language()), {2}, kDevice);
+  Json again = language("aft-conv");
+  again["train"]["recompute"] = true, again["train"]["entropy"] = 0.01;
+  expect_alike(few(again), {2}, kDevice);
+  expect_alike(few(classification()), {2}, kDevice);
+  expect_alike(few(pictures()), {2}, kDevice);
+}
+
+TEST(Device, RunsGoOnOnAnotherOne) {
+  const Json config = few(language(), 12);
+  const torch::Tensor alone = train(config, 1, new_directory());
+  const std::string changing = new_directory();
+  train(config, 2, changing, 4, kDevice);
+  train(config, 1, changing, 5);
+  const torch::Tensor end = train(config, 1, changing, 1000, kDevice);
+  EXPECT_LT((end - alone).abs().max().item<double>(), 2e-4);
+  EXPECT_EQ(metrics(changing).size(), 12u);
+}
+
+}  // namespace
+}  // namespace aft::train
