@@ -48,7 +48,7 @@ valgrind: setup
 	@scripts/setup.sh valgrind
 	cmake --preset kernels
 	cmake --build --preset kernels -j $(JOBS)
-	scripts/valgrind.sh build/kernels
+	scripts/valgrind.sh build/kernels $(JOBS)
 
 fuzz: build
 	@scripts/setup.sh fuzz
