@@ -8,6 +8,7 @@
 #include <iostream>
 #include <thread>
 
+#include "aft/io/text.h"
 #include "aft/train/world.h"
 #include "cli/commands.h"
 
@@ -136,6 +137,17 @@ int run(CLI::App& app, int argc, const char* const* argv) {
   return 0;
 }
 
+int report_failure(const std::string& message, int code) {
+  std::string rank;  // of several processes, which one it is
+  try {
+    const train::World world = train::world_of_process();
+    if (world.size > 1) rank = "[" + std::to_string(world.rank) + "] ";
+  } catch (const train::WorldError&) {
+  }
+  std::cerr << "aft: " + rank + io::harmless(message) + "\n";
+  return code;
+}
+
 void set_threads(int threads) {
   at::set_num_threads(threads > 0 ? threads : default_threads());
 }
@@ -143,7 +155,8 @@ void set_threads(int threads) {
 void add_threads(CLI::App& command, int& threads) {
   command
       .add_option("--threads", threads,
-                  "Threads; default: OMP_NUM_THREADS, else all cores")
+                  "Threads; default: OMP_NUM_THREADS, else all cores, or this "
+                  "process's share of them where a launcher says so")
       ->check(CLI::Range(1, 4096).description(""))
       ->type_name("N");
 }

@@ -34,7 +34,8 @@ class Runner {
  public:
   Runner(const models::Json& config, const std::string& weights, int64_t batch,
          int64_t size)
-      : model_(tasks::make_network(config.at("model"))),
+      : model_(std::dynamic_pointer_cast<models::ImageNetwork>(
+            tasks::make_model(config, weights))),
         height_(size > 0 ? size : config["data"]["height"].get<int64_t>()),
         width_(size > 0 ? size : config["data"]["width"].get<int64_t>()) {
     images_ = at::randn({batch, 3, height_, width_});

@@ -1,8 +1,5 @@
 // `aft bench distributed`: training steps of several processes against one,
 // and what they send against the least that a ring must.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -79,22 +76,13 @@ struct Step {
 };
 
 Step measure(int processes, const std::string& config, int steps, bool silent) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0)
-    throw std::runtime_error("bench distributed: no pipe to a process");
   std::vector<std::string> arguments = {"exchange", config,
                                         std::to_string(steps)};
   if (silent) arguments.push_back("--silent");
-  const Launched end = launch(processes, arguments, 0, 0, ends[1]);
-  close(ends[1]);
-  char buffer[256] = {};
-  const ssize_t got = read(ends[0], buffer, sizeof(buffer) - 1);
-  close(ends[0]);
   Step step;
-  if (end.code != 0 || got <= 0 ||
-      sscanf(buffer, "%lf %lf %lf", &step.ms, &step.gradients, &step.sent) != 3)
-    throw std::runtime_error("bench distributed: " +
-                             (end.code != 0 ? end.what : "nothing measured"));
+  if (sscanf(launch_for(processes, arguments).c_str(), "%lf %lf %lf", &step.ms,
+             &step.gradients, &step.sent) != 3)
+    throw std::runtime_error("bench distributed: nothing measured");
   return step;
 }
 

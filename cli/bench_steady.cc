@@ -1,4 +1,6 @@
 // `aft bench steady`: whether the memory of a long run stays what it was.
+#include <signal.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -6,8 +8,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "aft/train/group.h"
 #include "cli/child.h"
 #include "cli/commands.h"
+#include "cli/launch.h"
 #include "cli/model.h"
 #include "cli/table.h"
 
@@ -21,6 +25,7 @@ struct Options {
       "text-aft-local-4x128", "image-aft-conv-4x128", "classify-aft-conv-4x96"};
   std::vector<std::string> sets;
   int64_t first = 100, last = 2000;
+  int processes = 2;
   bool json = false;
 };
 
@@ -39,24 +44,34 @@ struct Scratch {
 };
 
 /// A run as `aft train` does it, with validation and checkpoints, in a process
-/// of its own: resident bytes after the steps `first` and `last`.
+/// of its own, or one of several: rank 0 prints resident bytes after the steps
+/// `first` and `last`.
 void train_long(models::Json config, int64_t first, int64_t last) {
   config["train"]["steps"] = last;
+  // Who ends the bench ends this too, and then the directory goes.
+  signal(SIGTERM, [](int) { interrupted = 1; });
+  const train::World world = train::world_of_process();
+  std::unique_ptr<train::Group> group;
+  if (world.size > 1) group = std::make_unique<train::Group>(world, 120);
   const std::unique_ptr<train::Task> task =
       tasks::task_kind(config).make(config, {});
   const Scratch scratch;
-  train::Trainer trainer(*task, train_config(config), scratch.path);
+  train::Trainer trainer(*task, train_config(config), scratch.path,
+                         group.get());
   std::map<int64_t, double> seen;
   train::Hooks hooks;
   hooks.progress = [&](const train::Report& r, bool) {
     if (r.step == first || r.step == last) seen[r.step] = resident();
   };
-  trainer.run(hooks);
-  printf("%.0f %.0f\n", seen[first], seen[last]);
+  hooks.stop = [] { return interrupted != 0; };
+  const bool done = trainer.run(hooks);
+  if (done && world.rank == 0) printf("%.0f %.0f\n", seen[first], seen[last]);
+  if (group) group->leave();
 }
 
 struct Row {
   std::string preset;
+  int processes;
   double first, last;
 };
 
@@ -66,32 +81,33 @@ void run(const Options& o) {
                      std::to_string(o.first) + " and " +
                      std::to_string(o.last));
   std::vector<Row> rows;
+  for (const std::string& preset : o.presets) rows.push_back({preset, 1, 0, 0});
+  if (o.processes > 1) rows.push_back({o.presets.at(0), o.processes, 0, 0});
   {
-    Progress progress(o.presets.size());
-    for (const std::string& preset : o.presets) {
-      progress.next(preset + ": " + std::to_string(o.last) + " steps");
+    Progress progress(rows.size());
+    for (Row& row : rows) {
+      progress.next(row.preset + ": " + std::to_string(o.last) + " steps" +
+                    (row.processes > 1
+                         ? " in " + std::to_string(row.processes) + " processes"
+                         : ""));
       std::vector<std::string> sets = {
           "train.validate=100", "train.save=50",  "data.path=",
           "data.fingerprint=",  "model.layers=2", "model.width=32",
           "train.batch=4"};
       sets.insert(sets.end(), o.sets.begin(), o.sets.end());
-      const Child child =
-          run_aft({"steady-of", choose_config(preset, sets).dump(),
-                   std::to_string(o.first), std::to_string(o.last)},
-                  /*keep_stderr=*/true);
-      Row row{preset, 0, 0};
-      if (child.code != 0 ||
-          sscanf(child.out.c_str(), "%lf %lf", &row.first, &row.last) != 2)
-        throw std::runtime_error(
-            "bench steady: " + preset + ": " +
-            (child.error.empty() ? "nothing measured" : child.error));
-      rows.push_back(row);
+      const std::string out = launch_for(
+          row.processes, {"steady-of", choose_config(row.preset, sets).dump(),
+                          std::to_string(o.first), std::to_string(o.last)});
+      if (sscanf(out.c_str(), "%lf %lf", &row.first, &row.last) != 2)
+        throw std::runtime_error("bench steady: " + row.preset +
+                                 ": nothing measured");
     }
   }
   if (o.json) {
     auto j = nlohmann::ordered_json::array();
     for (const Row& r : rows)
       j.push_back({{"preset", r.preset},
+                   {"processes", r.processes},
                    {"first_bytes", r.first},
                    {"last_bytes", r.last},
                    {"ratio", r.last / r.first}});
@@ -100,9 +116,10 @@ void run(const Options& o) {
   }
   std::vector<std::vector<std::string>> cells;
   for (const Row& r : rows)
-    cells.push_back({r.preset, number(r.first / 1e6), number(r.last / 1e6),
+    cells.push_back({r.preset, std::to_string(r.processes),
+                     number(r.first / 1e6), number(r.last / 1e6),
                      verdict(r.last / r.first, kMost, true)});
-  std::cout << table({"preset", "MB at " + std::to_string(o.first),
+  std::cout << table({"preset", "processes", "MB at " + std::to_string(o.first),
                       "MB at " + std::to_string(o.last), "ratio"},
                      cells, 1);
 }
@@ -121,10 +138,17 @@ void add_bench_steady(CLI::App& bench) {
   command->add_option("--last", o->last, "The last one; default: 2000")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 40).description(""))
       ->type_name("STEP");
+  command
+      ->add_option("-n,--processes", o->processes,
+                   "The first preset once more, trained by N processes; 1: "
+                   "not; default: 2")
+      ->check(CLI::Range(1, 4096).description(""))
+      ->type_name("N");
   add_sets(*command, o->sets);
   command->add_flag("--json", o->json, "One JSON array instead of a table");
   command->footer(
-      "Resident memory of a process that trains as `aft train` does, with "
+      "Resident memory of a process (of several: of rank 0) that trains as "
+      "`aft train` does, with "
       "validation every 100 steps and a checkpoint\n"
       "every 50, in a directory that is removed; models of 2 layers of 32, so "
       "that it takes minutes.\n"

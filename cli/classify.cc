@@ -7,6 +7,7 @@
 #include <iostream>
 #include <memory>
 
+#include "aft/io/text.h"
 #include "aft/tasks/classification.h"
 #include "aft/tasks/picture_files.h"
 #include "cli/commands.h"
@@ -71,7 +72,7 @@ void run(const Options& o) {
     const auto [shares, classes] = model->forward(images).softmax(-1).topk(top);
     for (int64_t b = 0; b < B; ++b) {
       const std::string& file = paths[static_cast<size_t>(i + b)];
-      if (!o.json) printf("%s\n", file.c_str());
+      if (!o.json) printf("%s\n", io::harmless(file).c_str());
       models::Json list = models::Json::array();
       for (int64_t k = 0; k < top; ++k) {
         const int64_t label = classes[b][k].item<int64_t>();
@@ -80,7 +81,8 @@ void run(const Options& o) {
             static_cast<size_t>(label) < data.classes.size()
                 ? data.classes[static_cast<size_t>(label)]
                 : "class " + std::to_string(label);
-        if (!o.json) printf("  %6.2f %%  %s\n", 100 * share, name.c_str());
+        if (!o.json)
+          printf("  %6.2f %%  %s\n", 100 * share, io::harmless(name).c_str());
         list.push_back(
             {{"class", label}, {"label", name}, {"probability", share}});
       }

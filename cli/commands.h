@@ -18,6 +18,10 @@ struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// "aft: <message>" on stderr, of several processes with the rank of this one.
+/// Returns `code`.
+int report_failure(const std::string& message, int code);
+
 /// `--threads N`, in force before the callback of `command` does its work; 0:
 /// as main.cc chose at the start.
 void add_threads(CLI::App& command, int& threads);

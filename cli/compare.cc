@@ -4,7 +4,6 @@
 
 #include <ATen/Parallel.h>
 #include <signal.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -44,10 +43,12 @@ double figure(const Json& paper, const std::vector<const char*>& keys) {
 int64_t parameters_of(const Json& config, std::string& error) {
   int64_t all = 0;
   try {
-    for (const auto& p : tasks::task_kind(config).model(config)->parameters())
+    for (const auto& p : tasks::make_model(config)->parameters())
       all += p.numel();
   } catch (const c10::Error& e) {
     error = e.what_without_backtrace();
+  } catch (const models::ConfigError& e) {
+    error = e.what();
   }
   return all;
 }
@@ -219,9 +220,9 @@ void run(const Options& o) {
                       {"steps", o.steps},  {"seconds", o.seconds},
                       {"batch", o.batch},  {"set", o.sets},
                       {"data", o.data},    {"threads", at::get_num_threads()}};
-  if (o.out.empty()) mkdir("runs", 0777);
-  if (mkdir(directory.c_str(), 0777) != 0 && !is_directory(directory))
-    throw std::runtime_error(directory + ": cannot be made");
+  if (o.out.empty()) io::make_directory("runs");
+  if (!io::make_directory(directory) && !is_directory(directory))
+    throw std::runtime_error(directory + ": is there, and not a directory");
   const std::vector<Outcome> before = found_before(directory, settings);
 
   Comparison c;

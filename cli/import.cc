@@ -1,12 +1,9 @@
 // `aft import` and `aft export`: weights from other programs and for them.
 #include <c10/util/StringUtil.h>
-#include <sys/stat.h>
 #include <torch/utils.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -112,10 +109,7 @@ models::Json make_config(const ImportOptions& o,
 class Output {
  public:
   explicit Output(std::string path) : path_(std::move(path)) {
-    made_ = mkdir(path_.c_str(), 0777) == 0;
-    if (!made_ && errno != EEXIST)
-      throw std::runtime_error(path_ +
-                               ": cannot be made: " + std::strerror(errno));
+    made_ = io::make_directory(path_);
     if (!is_directory(path_))
       throw std::runtime_error(path_ + ": is there, and not a directory");
     for (const char* name :
@@ -210,9 +204,8 @@ void export_weights(const ExportOptions& o) {
   std::error_code none;
   if (std::filesystem::equivalent(from, o.out, none))
     throw UsageError("export: --out must be another file than the model's own");
-  tasks::check_weights(o.model, config["model"]);
   const std::shared_ptr<torch::nn::Module> model =
-      tasks::task_kind(config).model(config);
+      tasks::make_model(config, o.model);
   const train::NamedTensors ours = train::tensors_of(*model);
   tasks::load_weights(o.model, *model);
   const train::NamedTensors tensors =

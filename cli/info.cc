@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 
+#include "aft/tasks/memory.h"
 #include "aft/tasks/presets.h"
 #include "cli/commands.h"
 #include "cli/model.h"
@@ -54,7 +55,8 @@ double training_bytes(const models::Json& model, const train::TrainConfig& t,
   const std::string kind = model.value("mixer", "");
   if (kind != "attention" && kind.rfind("aft-", 0) != 0) return 0;
   const Shape m = shape(model);
-  const double tokens = static_cast<double>(t.batch * m.length),
+  const double tokens =
+                   static_cast<double>(t.batch) * static_cast<double>(m.length),
                d = static_cast<double>(m.width),
                mlp = static_cast<double>(m.mlp),
                layers = static_cast<double>(m.layers);
@@ -62,7 +64,8 @@ double training_bytes(const models::Json& model, const train::TrainConfig& t,
   // MLP; what backward holds of one layer while it is there.
   double kept = d * (12 + mlp);
   if (m.mixer == "attention") {
-    kept = d * (10 + mlp) + 2.5 * static_cast<double>(m.heads * m.length);
+    kept = d * (10 + mlp) +
+           2.5 * static_cast<double>(m.heads) * static_cast<double>(m.length);
   }
   const double passing = kept + 5.0 * static_cast<double>(m.outputs);
   return 2e8 + 4 * (4 * parameters +
@@ -74,7 +77,9 @@ double state_bytes(torch::nn::Module& module) {
   const auto* model = module.as<models::SequenceModelImpl>();
   if (!model) return 0;
   double bytes = 0;
-  for (const ops::Stream& s : model->start(1).layers) {
+  const models::SequenceModelState state =
+      tasks::within_memory([&] { return model->start(1); });
+  for (const ops::Stream& s : state.layers) {
     bytes += static_cast<double>(s.bytes());
     if (!s.grows()) continue;
     for (const torch::Tensor& ring : {s.ring_k, s.ring_v})
@@ -88,7 +93,8 @@ void info(const Options& o) {
   const models::Json whole = choose_config(o.what, o.sets),
                      &config = whole["model"];
   const train::TrainConfig recipe = train_config(whole);
-  const auto model = tasks::task_kind(whole).model(whole);
+  const auto model =
+      tasks::make_model(whole, is_directory(o.what) ? o.what : "");
   std::map<std::string, int64_t> parts;
   int64_t all = 0, layer = 0, mixer = 0;  // mixer: of one layer
   for (const auto& p : model->named_parameters()) {

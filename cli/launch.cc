@@ -1,5 +1,6 @@
 #include "cli/launch.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -142,6 +143,23 @@ Launched launch(int processes, const std::vector<std::string>& arguments,
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return result;
+}
+
+std::string launch_for(int processes,
+                       const std::vector<std::string>& arguments) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    throw std::runtime_error(std::string("no pipe to a process: ") +
+                             std::strerror(errno));
+  const Launched end = launch(processes, arguments, 0, 0, ends[1]);
+  close(ends[1]);
+  std::string out;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof(buffer))) > 0;)
+    out.append(buffer, static_cast<size_t>(n));
+  close(ends[0]);
+  if (end.code != 0) throw std::runtime_error(end.what);
+  return out;
 }
 
 void add_launch(CLI::App& app) {

@@ -105,8 +105,7 @@ class Plotter {
   std::string weights() const { return o_.model + "/model.safetensors"; }
 
   void load() {
-    tasks::check_weights(o_.model, config_["model"]);
-    module_ = tasks::task_kind(config_).model(config_);
+    module_ = tasks::make_model(config_, o_.model);
     tasks::load_weights(o_.model, *module_);
     classifier_ = std::dynamic_pointer_cast<models::ClassifierImpl>(module_);
     double parameters = 0;

@@ -3,10 +3,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <memory>
+#include <system_error>
 
 #include "aft/io/file.h"
+#include "aft/tasks/memory.h"
 #include "aft/tasks/vit_weights.h"
 #include "aft/train/device.h"
 #include "aft/train/group.h"
@@ -52,6 +57,11 @@ void check_same(const models::Json& stored, const models::Json& now) {
     check("data", key);
   for (const auto& item : stored.at("model").items())
     if (item.key() != "dropout") check("model", item.key());
+  // Averages begin with the weights.
+  const auto averages = [](const models::Json& config) {
+    return config["train"]["ema"].get<double>() > 0;
+  };
+  if (averages(stored) != averages(now)) check("train", "ema");
 }
 
 /// Weights of another model for a new run, and a word on what was taken.
@@ -67,13 +77,8 @@ void initialise(torch::nn::Module& model, const std::string& from) {
     std::cerr << "  begin afresh: " << tasks::summary(taken.fresh) << "\n";
 }
 
-/// The directory of a run, and whether it goes on.
-struct Place {
-  std::string directory;
-  bool resume;
-};
-
-Place place_of(const Options& o, const train::World& world) {
+/// The directory of a run. Throws UsageError for a call that makes no sense.
+std::string directory_of(const Options& o) {
   const bool resume = !o.resume.empty();
   if (resume == !o.what.empty())
     throw UsageError("train: expected a preset or --resume DIR, " +
@@ -86,11 +91,22 @@ Place place_of(const Options& o, const train::World& world) {
     throw UsageError(
         "train: a run that goes on has its weights; --init is "
         "for new ones");
-  if (resume) return {o.resume, true};
+  if (resume) return o.resume;
   const std::string name = o.what.substr(o.what.find_last_of('/') + 1);
-  const std::string directory = o.out.empty() ? "runs/" + name : o.out;
-  // A launcher that begins again gives the same command.
-  return {directory, world.restarts > 0 && exists(directory + "/config.json")};
+  return o.out.empty() ? "runs/" + name : o.out;
+}
+
+/// That directory, and whether its run goes on.
+struct Place {
+  std::string directory;
+  bool resume;
+};
+
+/// again: a launcher has begun again, with the same command.
+Place place_of(const Options& o, bool again) {
+  const std::string directory = directory_of(o);
+  return {directory,
+          !o.resume.empty() || (again && exists(directory + "/config.json"))};
 }
 
 /// What is to be trained, with what the options change.
@@ -115,7 +131,7 @@ void check_begun(const models::Json& own, const models::Json& there,
   };
   check("task", own["task"] == there["task"]);
   for (const std::string part : {"model", "train"})
-    for (const auto& item : there[part].items())
+    for (const auto& item : there.at(part).items())
       check(part + "." + item.key(),
             item.key() == "classes" ||  // as many as the data have
                 (own[part].contains(item.key()) &&
@@ -125,30 +141,34 @@ void check_begun(const models::Json& own, const models::Json& there,
 models::Json wanted(const Options& o, const Place& place) {
   if (!place.resume) return changed(o, preset_config(o.what));
   const models::Json stored = tasks::load_config(place.directory);
-  const models::Json config = changed(o, stored);
+  if (o.resume.empty()) {
+    // A launcher begins again; it may have been refused the directory before.
+    check_begun(changed(o, preset_config(o.what)), stored, place.directory);
+    return stored;
+  }
+  models::Json config = changed(o, stored);
   check_same(stored, config);
-  // A launcher that begins again may have been refused the directory before.
-  if (o.resume.empty())
-    check_begun(changed(o, preset_config(o.what)), config, place.directory);
   return config;
 }
 
-/// Before a model is made of the sizes in config.json.
-void check_checkpoint(const std::string& directory,
-                      const models::Json& config) {
-  const std::string file = "state/checkpoint.safetensors";
-  if (!exists(directory + "/" + file))
-    throw std::runtime_error(directory + "/" + file +
-                             ": is not there, and without it the run cannot go "
-                             "on");
-  tasks::check_weights(directory, config["model"], file);
+/// What a run goes on from.
+std::string checkpoint_of(const std::string& directory) {
+  std::string file = directory + "/state/checkpoint.safetensors";
+  if (!exists(file))
+    throw std::runtime_error(
+        file + ": is not there, and without it the run cannot go on");
+  return file;
 }
 
-std::unique_ptr<train::Task> make_task(models::Json& config, bool lead) {
+/// weights: the checkpoint that the model will get, or "".
+std::unique_ptr<train::Task> make_task(models::Json& config, bool lead,
+                                       const std::string& weights) {
   Meter meter("files read");
-  return tasks::task_kind(config).make(config, [&](int64_t done, int64_t all) {
+  const auto progress = [&](int64_t done, int64_t all) {
     if (lead) meter.show(done, all);
-  });
+  };
+  return tasks::within_memory(
+      [&] { return tasks::task_kind(config).make(config, progress); }, weights);
 }
 
 std::string text_of(const models::Json& config) {
@@ -164,7 +184,7 @@ std::string text_of(const models::Json& config) {
 /// group: null for one process. Rank 0 alone reads and writes the directory,
 /// and speaks. begun becomes true where the directory has a checkpoint.
 void run(const Options& o, const Place& place, c10::Device device,
-         train::Group* group, bool& begun) {
+         train::Group* group, std::atomic<bool>& begun) {
   const bool lead = !group || group->rank() == 0;
   const std::string& directory = place.directory;
   models::Json config;
@@ -172,15 +192,15 @@ void run(const Options& o, const Place& place, c10::Device device,
   std::string json;
   if (lead) {
     config = wanted(o, place);
-    if (place.resume) check_checkpoint(directory, config);
-    task = make_task(config, lead);
+    task =
+        make_task(config, lead, place.resume ? checkpoint_of(directory) : "");
     json = text_of(config);
     if (!o.init.empty() && !place.resume) initialise(task->model(), o.init);
   }
   if (group) json = group->broadcast(json);
   if (!lead) {
     config = models::Json::parse(json);
-    task = make_task(config, lead);
+    task = make_task(config, lead, "");
   }
   const tasks::TaskKind& kind = tasks::task_kind(config);
   const train::TrainConfig recipe = train_config(config);
@@ -274,24 +294,58 @@ void need_files(const train::World& world) {
                              std::to_string(limit.rlim_cur) + " (ulimit -Hn)");
 }
 
+/// Who listens where all meet.
+std::string& meeting_host() {
+  static std::string host;
+  return host;
+}
+
+/// c10d reads from there in a thread of its own too, whose exceptions (a
+/// connection that is reset) nobody takes.
+[[noreturn]] void end_of_thread() {
+  std::string why = "unknown";
+  try {
+    if (const std::exception_ptr e = std::current_exception())
+      std::rethrow_exception(e);
+  } catch (const std::system_error& e) {
+    _exit(report_failure(meeting_host() + " has gone: " + train::reason(e),
+                         kPeerFailed));
+  } catch (const std::exception& e) {
+    why = train::reason(e);
+  } catch (...) {
+  }
+  report_failure("an error that nobody took: " + why, 1);
+  std::abort();
+}
+
 /// As one of several processes, where a launcher says so.
 void run(const Options& o) {
   const train::World world = train::world_of_process();
-  const Place place = place_of(o, world);
+  const std::string directory = directory_of(o);
   const c10::Device device = device_of(o, world);
-  bool begun = false;
-  if (world.size == 1) return run(o, place, device, nullptr, begun);
+  std::atomic<bool> begun{false};
+  if (world.size == 1)
+    return run(o, place_of(o, world.restarts > 0), device, nullptr, begun);
   need_files(world);
-  train::Group group(world, o.timeout);
+  meeting_host() = train::host_of(world);
+  std::set_terminate(end_of_thread);
+  const auto advised = [&](const std::string& why) {
+    return begun ? why +
+                       "; the last checkpoint is kept: go on with `aft train "
+                       "--resume " +
+                       directory + "`"
+                 : why;
+  };
+  // In a long validation, say, or while files are read.
+  train::Group group(world, o.timeout, [&](const std::string& why) {
+    _exit(report_failure(advised(why), kPeerFailed));
+  });
   try {
-    run(o, place, device, &group, begun);
+    // torchrun's agents count apart.
+    run(o, place_of(o, group.any(world.restarts > 0)), device, &group, begun);
     group.leave();
   } catch (const train::PeerError& e) {
-    if (!begun) throw;
-    throw train::PeerError(std::string(e.what()) +
-                           "; the last checkpoint is kept: go on with `aft "
-                           "train --resume " +
-                           place.directory + "`");
+    throw train::PeerError(advised(e.what()));
   } catch (const std::exception& e) {
     group.fail(train::reason(e));
     throw;

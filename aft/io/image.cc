@@ -16,6 +16,7 @@
 
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
+#include "aft/io/text.h"
 
 namespace aft::io {
 namespace {
@@ -345,16 +346,9 @@ Image decode(const uint8_t* data, size_t size, const std::string& name) {
   return image;
 }
 
-// The first bytes, for a message: printable ones as they are.
+// The first bytes, for a message.
 std::string beginning(const uint8_t* data, size_t size) {
-  std::string out;
-  for (size_t i = 0; i < std::min<size_t>(size, 8); ++i) {
-    char text[5];
-    const bool plain = data[i] >= 0x20 && data[i] < 0x7f;
-    std::snprintf(text, sizeof(text), plain ? "%c" : "\\x%02x", data[i]);
-    out += text;
-  }
-  return out;
+  return printable({data, data + std::min<size_t>(size, 8)});
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "aft/io/safetensors.h"
+#include "aft/io/text.h"
 
 namespace aft::io::internal {
 
@@ -42,25 +42,8 @@ inline const DTypeInfo& info(DType dtype) {
   return kDTypes[i];
 }
 
-// Text of a file is hostile: no control bytes, no endless lines in a message.
-inline std::string printable(const std::string& text, size_t limit) {
-  std::string out;
-  for (const char ch : text) {
-    if (out.size() >= limit) return out + "...";
-    const auto byte = static_cast<unsigned char>(ch);
-    if (byte >= 0x20 && byte < 0x7f) {
-      out += ch;
-    } else {
-      char hex[5];
-      std::snprintf(hex, sizeof(hex), "\\x%02x", byte);
-      out += hex;
-    }
-  }
-  return out;
-}
-
 inline std::string quote(const std::string& text) {
-  return "'" + printable(text, 120) + "'";
+  return "'" + printable(text) + "'";
 }
 
 template <typename T>

@@ -1,12 +1,12 @@
 #include "aft/models/config.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <set>
 #include <sstream>
 
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
+#include "aft/io/text.h"
 
 namespace aft::models {
 namespace {
@@ -31,19 +31,6 @@ std::string cut(const std::string& text, size_t limit) {
   return text.size() > limit ? text.substr(0, limit - 3) + "..." : text;
 }
 
-/// Text of a file or a command line as a message may show it: it is hostile,
-/// could move the cursor of a terminal, and need not end.
-std::string plain(const std::string& text, size_t limit = 120) {
-  std::string out;
-  for (const char c : cut(text, limit)) {
-    char hex[5] = {c, '\0'};
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte > 0x7e) std::snprintf(hex, 5, "\\x%02x", byte);
-    out += hex;
-  }
-  return out;
-}
-
 // More than any configuration of ours has. Beyond the depth, what walks over
 // JSON by calling itself would run out of stack; beyond the number of keys,
 // which ordered_json looks up one by one, out of patience.
@@ -62,7 +49,7 @@ Json parse(const std::string& text) {
     if (event != Json::parse_event_t::key) return true;
     const std::string& key = value.get_ref<const std::string&>();
     if (!keys.back().insert(key).second)
-      throw ConfigError("the key '" + plain(key) +
+      throw ConfigError("the key '" + io::printable(key) +
                         "' must be unique, got it twice");
     if (keys.back().size() > kKeys)
       throw ConfigError("an object must have at most " + std::to_string(kKeys) +
@@ -76,8 +63,8 @@ Json parse(const std::string& text) {
 std::string reason(const Json::exception& e) {
   const std::string what = e.what();
   const size_t number = what.find("] ");
-  return plain(number == std::string::npos ? what : what.substr(number + 2),
-               300);
+  return io::printable(
+      number == std::string::npos ? what : what.substr(number + 2), 300);
 }
 
 }  // namespace
@@ -112,7 +99,7 @@ std::string shown(double x) {
 }
 
 std::string kind_of(const Json& value) {
-  // In ASCII, for the same reason as plain(), and to be cut anywhere.
+  // In ASCII, for the same reason as io::printable(), and to be cut anywhere.
   return std::string(value.type_name()) + " " +
          cut(value.dump(-1, ' ', true, Json::error_handler_t::replace), 40);
 }
@@ -127,7 +114,7 @@ void wrong_value(const std::string& where, const char* expected,
 void unknown_key(const std::string& where, const std::string& key,
                  const std::vector<std::string>& known) {
   throw ConfigError("unknown key '" +
-                    plain(where.empty() ? key : where + "." + key) +
+                    io::printable(where.empty() ? key : where + "." + key) +
                     "'; the nearest known ones are " + nearest(key, known));
 }
 
@@ -169,12 +156,14 @@ void check_sizes(const Json& model) {
     if (!item.value().is_number_integer()) continue;
     const std::string& key = item.key();
     const bool layers = key == "layers" || key == "blocks" || key == "resnets";
-    const int64_t most = layers ? kMostLayers : kMost,
+    const int64_t most = layers ? kMostLayers : kMost, least = -kMost,
                   value = item.value().get<int64_t>();
-    if (value > most || value < -kMost)
-      throw ConfigError("model." + key + " must be at most " +
-                        std::to_string(most) + ", got " +
-                        std::to_string(value));
+    const auto refuse = [&](const char* limit, int64_t of) {
+      throw ConfigError("model." + key + " must be " + limit +
+                        std::to_string(of) + ", got " + std::to_string(value));
+    };
+    if (value > most) refuse("at most ", most);
+    if (value < least) refuse("at least ", least);
   }
 }
 
@@ -183,12 +172,12 @@ Json assignment(const std::string& text,
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     throw ConfigError("expected key=value, for example model.window=64, got '" +
-                      plain(text) + "'");
+                      io::printable(text) + "'");
   }
   const std::string path = text.substr(0, equals),
                     value = text.substr(equals + 1);
   if (std::find(known.begin(), known.end(), path) == known.end()) {
-    throw ConfigError("unknown key '" + plain(path) +
+    throw ConfigError("unknown key '" + io::printable(path) +
                       "'; the nearest known ones are " + nearest(path, known));
   }
   Json j;
@@ -199,7 +188,8 @@ Json assignment(const std::string& text,
     try {
       j.dump();  // a configuration is written as JSON, which is UTF-8
     } catch (const Json::exception&) {
-      throw ConfigError(path + " must be UTF-8, got '" + plain(value) + "'");
+      throw ConfigError(path + " must be UTF-8, got '" + io::printable(value) +
+                        "'");
     }
   } catch (const ConfigError& e) {
     throw ConfigError(path + ": " + e.what());

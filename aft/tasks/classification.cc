@@ -11,6 +11,7 @@
 #include "aft/models/classifier.h"
 #include "aft/models/resnet.h"
 #include "aft/tasks/augment.h"
+#include "aft/tasks/memory.h"
 #include "aft/tasks/picture_files.h"
 
 namespace aft::tasks {
@@ -401,10 +402,10 @@ std::vector<int64_t> match_classes(const std::vector<std::string>& data,
 
 std::shared_ptr<models::ImageNetwork> load_classifier(
     const std::string& directory, const Json& model) {
-  check_weights(directory, model);
   std::shared_ptr<models::ImageNetwork> network;
   try {
-    network = make_network(model);
+    network = within_memory([&] { return make_network(model); },
+                            directory + "/model.safetensors");
   } catch (const c10::Error& e) {
     throw models::ConfigError(directory +
                               "/config.json: " + e.what_without_backtrace());

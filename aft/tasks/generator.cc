@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "aft/io/safetensors.h"
+#include "aft/tasks/memory.h"
 #include "aft/train/checkpoint.h"
 
 namespace aft::tasks {
@@ -64,6 +65,11 @@ void Generator::check_prompts(bool may_be_empty) const {
   }
 }
 
+models::SequenceModelState Generator::fresh_state() const {
+  return within_memory(
+      [&] { return model_->start(static_cast<int64_t>(prompts_.size())); });
+}
+
 Generator::Generator(models::SequenceModel model, const Sampling& sampling,
                      std::vector<std::vector<int64_t>> prompts)
     : model_(std::move(model)),
@@ -76,7 +82,7 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
     inputs_.push_back(prompts_[i][0]);
   }
   if (model_->is_training()) model_->eval();  // others may be reading
-  state_ = model_->start(static_cast<int64_t>(prompts_.size()));
+  state_ = fresh_state();
   time_ = 1;
 }
 
@@ -152,7 +158,7 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
   if (model_->is_training()) model_->eval();  // others may be reading
   const auto& config = model_->config;
   const int64_t B = static_cast<int64_t>(prompts_.size());
-  state_ = model_->start(B);
+  state_ = fresh_state();
   const std::vector<bool> grows = growing(state_);
   int64_t kept = 0;  // symbols in `seen`
   {
@@ -162,6 +168,7 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
     if (at != file.metadata().end())
       state_.position = std::strtoll(at->second.c_str(), &end, 10);
     if (!end || *end != 0 || state_.position < 1 ||
+        state_.position > (int64_t{1} << 62) ||
         (config.has_end() && state_.position > config.length)) {
       throw io::Error(path +
                       ": expected a state of a generator, with its "
@@ -223,12 +230,11 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
 
 torch::Tensor Generator::feed(const std::vector<int64_t>& symbols) {
   const auto& config = model_->config;
-  const int64_t B = static_cast<int64_t>(symbols.size());
   if (config.has_end()) {
     if (state_.position == config.length) {
       // The last half of what was seen, at the first places.
       const size_t keep = static_cast<size_t>(config.length / 2);
-      state_ = model_->start(B);
+      state_ = fresh_state();
       for (auto& s : seen_) s.erase(s.begin(), s.end() - keep);
       for (size_t t = 0; t < keep; ++t) {
         std::vector<int64_t> column;

@@ -46,6 +46,7 @@ class Generator {
 
  private:
   void check_prompts(bool may_be_empty) const;
+  models::SequenceModelState fresh_state() const;
   torch::Tensor feed(const std::vector<int64_t>& symbols);
 
   models::SequenceModel model_;

@@ -9,6 +9,7 @@
 
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
+#include "aft/io/text.h"
 #include "aft/tasks/data.h"
 
 namespace aft::tasks {
@@ -19,11 +20,8 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxClass = 99999;
 constexpr size_t kMaxBytes = size_t{1} << 30;  // 1 kB a picture of ImageNet
 
-/// Text for a message, not more than a line can take.
 std::string shown(const std::string& text) {
-  constexpr size_t kMost = 60;
-  return "'" + (text.size() > kMost ? text.substr(0, kMost) + "..." : text) +
-         "'";
+  return "'" + io::printable(text, 60) + "'";
 }
 
 std::vector<std::string> columns_of(const std::string& line) {

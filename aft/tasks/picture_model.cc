@@ -5,6 +5,7 @@
 #include "aft/models/pixelcnn.h"
 #include "aft/models/pixelcnn_pp.h"
 #include "aft/models/pixelsnail.h"
+#include "aft/tasks/memory.h"
 
 namespace aft::tasks {
 namespace {
@@ -183,8 +184,9 @@ std::vector<std::vector<uint8_t>> PictureModel::redo(
 
 PictureModel load_picture_model(const std::string& directory, const Json& model,
                                 int64_t height, int64_t width) {
-  check_weights(directory, model);
-  PictureModel out(model, height, width);
+  PictureModel out =
+      within_memory([&] { return PictureModel(model, height, width); },
+                    directory + "/model.safetensors");
   load_weights(directory, *out.module());
   return out;
 }

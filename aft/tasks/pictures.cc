@@ -1,13 +1,13 @@
 #include "aft/tasks/pictures.h"
 
 #include <ATen/Parallel.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "aft/io/image.h"
 #include "aft/tasks/cifar.h"
+#include "aft/tasks/memory.h"
 #include "aft/tasks/picture_files.h"
 
 namespace aft::tasks {
@@ -16,9 +16,8 @@ namespace {
 /// Before memory is asked for: does the machine have so much?
 void check_memory(int64_t count, int64_t size) {
   const double need = static_cast<double>(count) * static_cast<double>(size),
-               have = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-                      static_cast<double>(sysconf(_SC_PAGESIZE));
-  if (have > 0 && need > have)
+               have = machine_memory();
+  if (need > have)
     throw DataError(std::to_string(count) + " pictures of " +
                     std::to_string(size) + " values take " +
                     std::to_string(std::llround(need / 1e9)) +

@@ -91,14 +91,11 @@ const Network* find_network(const Json& model,
                             models::kind_of(model["network"]));
 }
 
-/// Bytes that the weights of a model's configuration take at least, found from
-/// its sizes, which are added to `sizes` for a message.
-double least_weights(const Json& model, std::string* sizes = nullptr);
-/// Before a model is made: throws io::Error where it would be large, and the
-/// file of its weights in a directory has fewer bytes than the sizes in
-/// `model`, its configuration, must at least take.
-void check_weights(const std::string& directory, const Json& model,
-                   const std::string& file = "model.safetensors");
+/// TaskKind::model, where it takes no more memory than the machine has; of a
+/// directory that has model.safetensors, no more than such weights need. Throws
+/// ConfigError, io::Error, c10::Error.
+std::shared_ptr<torch::nn::Module> make_model(
+    const Json& config, const std::string& directory = "");
 /// Reads the weights of a model directory into `model`, which is in evaluation
 /// mode from then on. Throws io::Error, also for weights that are not finite.
 void load_weights(const std::string& directory, torch::nn::Module& model);

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "aft/io/safetensors.h"
+#include "aft/io/text.h"
+#include "aft/tasks/memory.h"
 #include "aft/tasks/task.h"
 #include "aft/tasks/vit_names.h"
 
@@ -52,7 +54,8 @@ class VitFile {
     for (const io::TensorView& view : file_.tensors()) {
       if (ends(view.name, "dist_token") ||
           ends(view.name, "distillation_token"))
-        throw io::Error(path + ": is a distilled model (tensor '" + view.name +
+        throw io::Error(path + ": is a distilled model (tensor '" +
+                        io::printable(view.name) +
                         "'); expected one without a distillation token, others "
                         "are not supported");
     }
@@ -120,7 +123,7 @@ class VitFile {
       left.push_back(view.name);
     }
     if (!left.empty())
-      throw io::Error(path_ + ": has a tensor '" + left[0] +
+      throw io::Error(path_ + ": has a tensor '" + io::printable(left[0]) +
                       "' that a plain ViT does not have (" +
                       std::to_string(left.size()) + " of them in all)");
   }
@@ -160,7 +163,7 @@ class VitFile {
         "them; got " + std::to_string(file_.tensors().size()) + " tensors" +
         (file_.tensors().empty()
              ? ""
-             : ", one is '" + file_.tensors()[0].name + "'") +
+             : ", one is '" + io::printable(file_.tensors()[0].name) + "'") +
         (file_.find("patch.weight")
              ? "; a model of aft is given as its directory"
              : ""));
@@ -234,10 +237,11 @@ ClassifierWeights read_directory(const std::string& path) {
   ClassifierWeights out;
   out.path = path;
   out.config = config_as<models::ClassifierConfig>(config.at("model"));
-  check_weights(path, config["model"]);
-  const models::Classifier model(out.config);
+  const std::string file = path + "/model.safetensors";
+  const models::Classifier model =
+      within_memory([&] { return models::Classifier(out.config); }, file);
   const train::NamedTensors tensors = train::tensors_of(*model);
-  train::load_tensors(path + "/model.safetensors", tensors);
+  train::load_tensors(file, tensors);
   for (const auto& [name, x] : tensors) out.tensors[name] = x;
   return out;
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "aft/io/safetensors.h"
+#include "aft/io/text.h"
 
 namespace aft::train {
 namespace {
@@ -73,7 +74,7 @@ std::map<std::string, std::string> load_tensors(const std::string& path,
       bool known = false;
       for (const auto& [name, x] : tensors) known = known || name == view.name;
       if (!known)
-        throw io::Error(path + ": has a tensor '" + view.name +
+        throw io::Error(path + ": has a tensor '" + io::printable(view.name) +
                         "' that the model does not have");
     }
   }

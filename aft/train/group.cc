@@ -33,9 +33,9 @@ c10::intrusive_ptr<Gloo> connect(const World& world, const Store& store,
                                  const std::string& own,
                                  const std::shared_ptr<Watch>& watch) {
   const auto made = std::make_shared<c10::intrusive_ptr<Gloo>>();
+  const auto options = Gloo::Options::create(kNever);
+  options->devices.push_back(device_of(own));
   watch->in_thread("connecting the processes", [=] {
-    const auto options = Gloo::Options::create(kNever);
-    options->devices.push_back(device_of(own));
     *made = c10::make_intrusive<Gloo>(store, world.rank, world.size, options);
   });
   return *made;
@@ -97,18 +97,20 @@ struct Group::Exchanges {
   void abandon() { nccl.reset(), (void)gloo.release(); }
 };
 
-Group::Group(const World& world, double timeout)
+Group::Group(const World& world, double timeout,
+             std::function<void(const std::string&)> on_stuck)
     : world_(world), exchanges_(std::make_unique<Exchanges>()) {
   const std::chrono::milliseconds ms(static_cast<int64_t>(1000 * timeout));
   exchanges_->store = meet(world, world.rank == 0 && !world.hosted, ms);
-  watch_ = std::make_shared<Watch>(world, ms, meet(world, false, ms));
+  watch_ = std::make_shared<Watch>(world, ms, meet(world, false, ms),
+                                   std::move(on_stuck));
   const std::string own =
       std::getenv("GLOO_SOCKET_IFNAME") ? "" : own_address(world);
   watch_->gather(own);
   try {
     exchanges_->gloo = connect(world, exchanges_->store, own, watch_);
-  } catch (const PeerError& e) {
-    watch_->fail(e.what());
+  } catch (const std::exception& e) {
+    watch_->fail(reason(e));
     throw;
   }
 }

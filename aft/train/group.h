@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,8 +25,12 @@ class Group {
  public:
   /// Waits for all processes of the world; timeout in seconds, above 0. A
   /// process that lives but does not come to an exchange is given ten times as
-  /// long.
-  Group(const World& world, double timeout);
+  /// long. on_stuck: called, from another thread, where the group has been
+  /// broken for `timeout` and this process, at work, has called no function
+  /// that would throw it; with what that would have said. Throws PeerError;
+  /// std::runtime_error where this process itself cannot be met.
+  Group(const World& world, double timeout,
+        std::function<void(const std::string&)> on_stuck = {});
   /// Without leave() before it, tells the others that this process has ended.
   ~Group();
   Group(const Group&) = delete;

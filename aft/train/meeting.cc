@@ -56,6 +56,12 @@ std::string place_of(const World& world) {
   return world.address + ":" + std::to_string(world.port);
 }
 
+std::string host_of(const World& world) {
+  return (world.hosted ? "torchrun's agent (is it of this LibTorch's version?)"
+                       : "rank 0") +
+         (", at " + place_of(world)) + ",";
+}
+
 std::string reason(const std::exception& e) {
   if (const auto* error = dynamic_cast<const c10::Error*>(&e))
     return error->what_without_backtrace();
@@ -84,17 +90,21 @@ Store meet(const World& world, bool host, milliseconds timeout) {
   const auto end = std::chrono::steady_clock::now() + timeout;
   while (!host && !listens(world)) {
     if (std::chrono::steady_clock::now() >= end)
-      throw PeerError("rank 0 cannot be reached at " + place_of(world));
+      throw PeerError(host_of(world) + " cannot be reached");
     std::this_thread::sleep_for(milliseconds(20));
   }
+  // At torchrun's agent there is still what was said before it began again. A
+  // place of rank 0's is new; and agents that have none count apart.
+  const std::string attempt =
+      world.hosted ? "aft/" + std::to_string(world.restarts) : "aft";
   try {
     return c10::make_intrusive<c10d::PrefixStore>(
-        "aft/" + std::to_string(world.restarts),
-        c10::make_intrusive<c10d::TCPStore>(world.address, options));
+        attempt, c10::make_intrusive<c10d::TCPStore>(world.address, options));
   } catch (const std::exception& e) {
-    throw PeerError(
-        (host ? "rank 0 cannot listen at " : "rank 0 cannot be reached at ") +
-        place_of(world) + ": " + reason(e));
+    if (host)
+      throw std::runtime_error("rank 0 cannot listen at " + place_of(world) +
+                               ": " + reason(e));
+    throw PeerError(host_of(world) + " cannot be reached: " + reason(e));
   }
 }
 

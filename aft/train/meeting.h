@@ -15,9 +15,12 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 
 /// "address:port" of where all meet.
 std::string place_of(const World& world);
+/// Who listens there: "rank 0, at 10.0.0.1:29500,".
+std::string host_of(const World& world);
 
 /// A way to there; host: makes the place first. Waits for it, for `timeout` at
-/// the most. Throws PeerError.
+/// the most. Throws PeerError; std::runtime_error where the place cannot be
+/// made.
 Store meet(const World& world, bool host, std::chrono::milliseconds timeout);
 
 /// The address of this machine that faces rank 0's: other processes reach it

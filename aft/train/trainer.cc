@@ -11,6 +11,7 @@
 
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
+#include "aft/io/text.h"
 #include "aft/models/config.h"
 #include "aft/nn/batch_norm.h"
 #include "aft/nn/block.h"
@@ -70,6 +71,11 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory,
   positive("steps", config.steps), positive("batch", config.batch);
   positive("accumulate", config.accumulate), positive("report", config.report);
   positive("save", config.save);
+  constexpr int64_t kMostRows = int64_t{1} << 24;
+  if (config.batch > kMostRows)
+    throw TrainError("train.batch must be at most " +
+                     std::to_string(kMostRows) + ", got " +
+                     std::to_string(config.batch));
   // Examples are numbered.
   if (!(static_cast<double>(config.steps) * static_cast<double>(config.batch) *
             static_cast<double>(config.accumulate) <
@@ -189,9 +195,9 @@ void Trainer::load() {
     const std::string& text = metadata[key];
     char* end = nullptr;
     const auto x = convert(text.c_str(), &end);
-    if (text.empty() || *end != 0 || !(x >= 0))
-      throw io::Error(file + ": expected a number that is not negative as '" +
-                      key + "' in the metadata, got '" + text + "'");
+    if (text.empty() || *end != 0 || !(x >= 0 && x <= 0x1p62))
+      throw io::Error(file + ": expected a number from 0 to 2^62 as '" + key +
+                      "' in the metadata, got '" + io::printable(text) + "'");
     return x;
   };
   const auto integer = [](const char* text, char** end) {
@@ -247,7 +253,7 @@ void Trainer::validate(Report& report) {
   report.validated = true;
   report.sparsity = nn::sparsity(task_.model());
   task_.model().train();
-  if (!std::isfinite(report.validation.loss)) fail("the validation is");
+  if (!std::isfinite(report.validation.loss)) fail(step_, "the validation is");
   if (best_ == 0 || report.validation.score < best_) {
     best_ = report.validation.score;
     if (leads())
@@ -258,10 +264,10 @@ void Trainer::validate(Report& report) {
   report.best = best_;
 }
 
-void Trainer::fail(const std::string& what) const {
+void Trainer::fail(int64_t step, const std::string& what) const {
   std::ostringstream message;
-  message << "step " << step_ + 1 << ": " << what << " not finite; ";
-  if (has_checkpoint()) {
+  message << "step " << step << ": " << what << " not finite; ";
+  if (!leads() || has_checkpoint()) {  // rank 0's may not be seen from here
     message << "the last checkpoint, in " << directory_
             << "/state, is untouched: resume it with a smaller train.rate";
   } else {
@@ -312,7 +318,7 @@ Trainer::Pass Trainer::gradients(bool stop) {
     group_->sum(sums);
     loss = sums[0].item<double>(), stop = sums[1].item<double>() > 0;
   }
-  if (!std::isfinite(loss)) fail("the loss is");
+  if (!std::isfinite(loss)) fail(step_ + 1, "the loss is");
   const auto swap = [&] {
     for (size_t i = 0; i < buffers.size(); ++i) exchange(buffers[i], before[i]);
   };
@@ -321,7 +327,7 @@ Trainer::Pass Trainer::gradients(bool stop) {
     save();
     if (!stop) swap();
   } else if (stop) {
-    fail("the gradients are");
+    fail(step_ + 1, "the gradients are");
   }
   return {loss, stop};
 }
@@ -333,7 +339,7 @@ Report Trainer::update(double loss) {
   report.steps = config_.steps;
   report.rate = schedule().at(step_ + 1);
   report.norm = optimizer_.step(report.rate, config_.clip, step_ + 1);
-  if (!std::isfinite(report.norm)) fail("the gradients are");
+  if (!std::isfinite(report.norm)) fail(step_ + 1, "the gradients are");
   optimizer_.zero_grad();
   if (!ema_.empty()) {
     at::NoGradGuard no_grad;
@@ -353,8 +359,9 @@ bool Trainer::run(const Hooks& hooks) {
   // So that a run that is killed at once can go on too.
   if (leads() && step_ == 0 && !has_checkpoint()) save();
   double last_time = now(), smooth = 0;
-  const double tokens =
-      static_cast<double>(config_.batch * config_.accumulate * task_.tokens());
+  const double tokens = static_cast<double>(config_.batch) *
+                        static_cast<double>(config_.accumulate) *
+                        static_cast<double>(task_.tokens());
   bool stop = false;
   while (step_ < config_.steps) {
     const Pass pass = gradients(stop);

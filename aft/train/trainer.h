@@ -161,7 +161,7 @@ class Trainer {
   void share();
   Schedule schedule() const;
   void validate(Report& report);
-  [[noreturn]] void fail(const std::string& what) const;
+  [[noreturn]] void fail(int64_t step, const std::string& what) const;
   void swap_ema();
   std::string path(const std::string& name) const;
 

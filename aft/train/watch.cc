@@ -37,18 +37,27 @@ std::string named(const std::vector<int>& ranks) {
   return out;
 }
 
+constexpr char kSilent[] = " does not answer: dead, hanging or cut off";
+
+std::string silence(const std::vector<int>& ranks) {
+  return named(ranks) + (ranks.size() == 1
+                             ? kSilent
+                             : " do not answer: dead, hanging or cut off");
+}
+
 bool only_here(const std::string& address) {
   return address.compare(0, 4, "127.") == 0 || address == "::1";
 }
 
 }  // namespace
 
-Watch::Watch(const World& world, milliseconds timeout, Store store)
-    : world_(world), timeout_(timeout), store_(std::move(store)) {}
+Watch::Watch(const World& world, milliseconds timeout, Store store,
+             std::function<void(const std::string&)> on_stuck)
+    : world_(world),
+      timeout_(timeout),
+      store_(std::move(store)),
+      on_stuck_(std::move(on_stuck)) {}
 
-std::string Watch::rank_0(const char* what) const {
-  return "rank 0, at " + place_of(world_) + ", " + what;
-}
 std::string Watch::seen() const {
   return " (seen by rank " + std::to_string(world_.rank) + ")";
 }
@@ -63,7 +72,7 @@ void Watch::gather(const std::string& address) {
     try {
       why = self->come(address);
     } catch (const std::exception&) {
-      why = self->rank_0("has gone");
+      why = host_of(self->world_) + " has gone";
     }
     self->came(*outcome, why);
   }).detach();
@@ -71,13 +80,13 @@ void Watch::gather(const std::string& address) {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait_for(lock, timeout_ + 2 * kBeats * kBeat,
                       [&] { return outcome->done; });
-    if (!outcome->done)
-      throw PeerError(rank_0("does not answer: dead, hanging or cut off") +
-                      seen());
+    if (!outcome->done) throw PeerError(host_of(world_) + kSilent + seen());
     if (!outcome->error.empty()) throw PeerError(outcome->error);
     answered_ = Clock::now();
   }
   std::thread([self = shared_from_this()] { self->run(); }).detach();
+  if (on_stuck_)
+    std::thread([self = shared_from_this()] { self->guard(); }).detach();
 }
 
 /// Returns why the others cannot be met; "": they can.
@@ -201,21 +210,42 @@ void Watch::answer() {
   answered_ = Clock::now();
 }
 
+/// What to say of who listens, once a question to it has failed: at once, where
+/// it has gone, or by c10d's clock.
+std::string Watch::lost() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return Clock::now() - answered_ > timeout_ ? kSilent + seen() : " has gone";
+}
+
 void Watch::beat(int64_t count) {
   store_->set(beat_key(world_.rank), bytes_of(std::to_string(count) + " " +
                                               std::to_string(entered_.load())));
 }
 
-std::vector<Watch::Beat> Watch::beats() {
-  std::vector<Beat> out(static_cast<size_t>(world_.size));
-  for (int r = 0; r < world_.size; ++r) {
-    const std::string text = text_of(store_->get(beat_key(r)));
-    char* end = nullptr;
-    out[static_cast<size_t>(r)].count = std::strtoll(text.c_str(), &end, 10);
-    out[static_cast<size_t>(r)].entered = std::strtoll(end, nullptr, 10);
-    answer();
-  }
+Watch::Beat Watch::beat_of(int rank) {
+  const std::string text = text_of(store_->get(beat_key(rank)));
+  char* end = nullptr;
+  Beat out;
+  out.count = std::strtoll(text.c_str(), &end, 10);
+  out.entered = std::strtoll(end, nullptr, 10);
+  answer();
   return out;
+}
+
+std::vector<Watch::Beat> Watch::beats() {
+  std::vector<Beat> out;
+  for (int r = 0; r < world_.size; ++r) out.push_back(beat_of(r));
+  return out;
+}
+
+/// At this process's beat `count`: time is counted in those, so that a machine
+/// that slept blames nobody.
+void Watch::look_after_next(int64_t count) {
+  const int next = (world_.rank + 1) % world_.size;
+  const Beat now = beat_of(next);
+  if (now.count != next_count_) next_count_ = now.count, next_since_ = count;
+  if (count - next_since_ > std::max(2 * kBeats, timeout_ / kBeat))
+    tell(silence({next}) + seen());
 }
 
 void Watch::run() {
@@ -230,6 +260,7 @@ void Watch::run() {
         break;
       }
       answer();
+      look_after_next(count);
       int64_t span = kBeats;
       {
         std::unique_lock<std::mutex> lock(mutex_);
@@ -238,8 +269,8 @@ void Watch::run() {
           leaving = leaving_;
           break;
         }
-        if (!asked_) continue;
         if (look_ != look) look = look_, before.clear();
+        if (!asked_) continue;
         if (!urgent_) span = std::max(span, timeout_ / 2 / kBeat);
       }
       if (before.empty()) {
@@ -252,11 +283,26 @@ void Watch::run() {
     if (leaving) see_off();
   } catch (const std::exception&) {
     // Once all work is done, it does not matter.
-    if (!leaving) set_fault(rank_0("has gone"));
+    if (!leaving) set_fault(host_of(world_) + lost());
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   finished_ = true;
   changed_.notify_all();
+}
+
+/// Whether this process hears of a fault. Time is counted in looks, as above.
+void Watch::guard() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const int64_t most = std::max(kBeats, timeout_ / kBeat);
+  for (int64_t broken = 0; broken <= most;) {
+    if (changed_.wait_for(lock, kBeat, [&] { return stop_; })) return;
+    const bool silent = Clock::now() - answered_ > timeout_ + kBeats * kBeat;
+    broken = silent || !fault_.empty() ? broken + 1 : 0;
+  }
+  const std::string why =
+      fault_.empty() ? host_of(world_) + kSilent + seen() : fault_;
+  lock.unlock();
+  on_stuck_(why);
 }
 
 /// Who is to blame, from signs of life some time apart. False: nobody yet.
@@ -280,8 +326,7 @@ bool Watch::judge(const std::vector<Beat>& before,
     }
   }
   if (!silent.empty()) {
-    tell(named(silent) + (silent.size() == 1 ? " does" : " do") +
-         " not answer: dead, hanging or cut off" + seen());
+    tell(silence(silent) + seen());
   } else if (!late.empty()) {
     tell(named(late) +
          (late.size() == 1 ? " lives, but has" : " live, but have") +
@@ -338,9 +383,8 @@ void Watch::blame(std::unique_lock<std::mutex>& lock, const std::string& why,
     changed_.wait_for(lock, kBeat, [&] { return !fault_.empty() || !asked_; });
   if (fault_.empty() && why.empty() && answered_ > begin) return;
   if (fault_.empty())
-    fault_ = answered_ > begin + kBeat
-                 ? why
-                 : rank_0("does not answer: dead, hanging or cut off") + seen();
+    fault_ =
+        answered_ > begin + kBeat ? why : host_of(world_) + kSilent + seen();
   throw PeerError(fault_);
 }
 

@@ -1,15 +1,19 @@
 // Who of a group still lives, and who is to blame when something does not come.
 //
 // A thread of its own shows a sign of life twice a second where all meet, and
-// reads there whether someone has failed. Who waits for half of `timeout` has
-// it look for those that show none for the other half; the first that finds one
-// tells all.
+// reads there whether someone has failed, and whether the next rank still shows
+// one: each is looked after, also while nobody waits. Who waits for half of
+// `timeout` has it look for all that show none for the other half; the first
+// that finds one tells all.
+//
+// A second thread looks whether the process itself comes to hear of it.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,7 +41,9 @@ class Watch : public std::enable_shared_from_this<Watch> {
   using Clock = std::chrono::steady_clock;
   using milliseconds = std::chrono::milliseconds;
 
-  Watch(const World& world, milliseconds timeout, Store store);
+  /// on_stuck: see Group.
+  Watch(const World& world, milliseconds timeout, Store store,
+        std::function<void(const std::string&)> on_stuck = {});
 
   /// Takes the place of its rank, which is at this address ("": not known),
   /// waits for the others, and begins to watch. Throws PeerError.
@@ -84,9 +90,13 @@ class Watch : public std::enable_shared_from_this<Watch> {
   };
   std::string come(const std::string& address);
   void run();
+  void guard();
   void beat(int64_t count);
+  Beat beat_of(int rank);
+  void look_after_next(int64_t count);
   std::vector<Beat> beats();
   void answer();
+  std::string lost();
   bool judge(const std::vector<Beat>& before, const std::vector<Beat>& now);
   void blame(std::unique_lock<std::mutex>& lock, const std::string& why,
              bool late);
@@ -95,13 +105,15 @@ class Watch : public std::enable_shared_from_this<Watch> {
   std::string said();
   void linger() const;
   void see_off();
-  std::string rank_0(const char* what) const;
   std::string seen() const;
 
   const World world_;
   const milliseconds timeout_;
   const Store store_;
+  const std::function<void(const std::string&)> on_stuck_;
   std::atomic<int64_t> entered_{0};
+
+  int64_t next_count_ = 0, next_since_ = 0;  // of the next rank's last beat
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -7,7 +7,8 @@ namespace aft::train {
 namespace {
 
 constexpr uint16_t kPort = 29500;  // torchrun's
-// Jobs of Slurm that share a machine need ports of their own.
+// Jobs of Slurm, and steps of a job, that share a machine need ports of their
+// own.
 constexpr int64_t kFirstPort = 15000, kPorts = 15000;
 
 class Reader {
@@ -84,7 +85,10 @@ World world_of(const Environment& environment) {
     ranks(read, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr,
           world);
     address = first_node(read.text("SLURM_STEP_NODELIST", ""));
-    port = kFirstPort + read.number("SLURM_JOB_ID", 0, INT64_MAX, 0) % kPorts;
+    constexpr int64_t kMostJobs = int64_t{1} << 40;
+    port = kFirstPort + (17 * read.number("SLURM_JOB_ID", 0, kMostJobs, 0) +
+                         read.number("SLURM_STEP_ID", 0, kMostJobs, 0)) %
+                            kPorts;
   } else if (read.has("PMI_RANK")) {
     ranks(read, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", nullptr, world);
   }

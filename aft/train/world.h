@@ -43,7 +43,7 @@ using Environment = std::function<const char*(const char* name)>;
 ///                           MPI_LOCALNRANKS
 ///   Slurm (srun)            SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, the
 ///                           first node of SLURM_STEP_NODELIST, and a port
-///                           from SLURM_JOB_ID
+///                           from SLURM_JOB_ID and SLURM_STEP_ID
 /// MASTER_ADDR and MASTER_PORT are heeded everywhere; without them processes
 /// of MPI must be on one machine. World() where there are no such variables.
 /// Throws WorldError, which names the variable, what was expected and what

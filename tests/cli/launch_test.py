@@ -192,6 +192,101 @@ class Launch(Runs):
         self.assertEqual(done.returncode, 1)
         self.assertNotIn("starting again", done.stderr)
 
+    def begin_ranks(self, arguments, variables):
+        """Processes by hand, each with its own variables."""
+        port, runs = str(free_port()), []
+        for rank, own in enumerate(variables):
+            run = subprocess.Popen(
+                [AFT, *map(str, arguments)], stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True,
+                env=os.environ | {
+                    "RANK": str(rank), "WORLD_SIZE": str(len(variables)),
+                    "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": port,
+                } | own,
+            )  # fmt: skip
+            self.addCleanup(run.kill)
+            runs.append(run)
+        return runs
+
+    def test_launchers_that_count_restarts_apart(self):
+        """As torchrun's agents of several machines do."""
+        out = self.work / "run"
+        words = ["train", PRESET, "--out", out, *SMALL]
+        self.succeed("launch", "-n", 2, "--", *words)
+        again = [{}, {"TORCHELASTIC_RESTART_COUNT": "2"}]
+        for counts in (again, again[::-1]):
+            said = ""
+            for run in self.begin_ranks(words, counts):
+                out, errors = run.communicate(timeout=TIMEOUT)
+                self.assertEqual(run.returncode, 0, errors)
+                said += out
+            self.assertEqual(said.count("20 steps already"), 1, said)
+
+    def test_a_rank_that_dies_in_a_long_validation(self):
+        """Who is at work for long, and waits for nobody, ends too."""
+        out = self.work / "run"
+        text = self.work / "text"
+        text.write_bytes(bytes(range(32, 127)) * 400_000)
+        runs = self.begin_ranks(
+            ["train", PRESET, "--out", out, "--data", text, *SMALL,
+             "--set", "data.valid_bytes=1900000", "--set", "train.validate=1",
+             "--set", "model.width=256", "--set", "model.layers=4",
+             "--timeout", "2"],
+            [{}, {}])  # fmt: skip
+        while not (out / "state/checkpoint.safetensors").exists():
+            self.assertIsNone(runs[0].poll())
+            time.sleep(0.05)
+        time.sleep(3)  # in the first validation
+        begun = time.monotonic()
+        runs[1].kill()
+        _, errors = runs[0].communicate(timeout=TIMEOUT)
+        self.assertLess(time.monotonic() - begun, SOON)
+        self.assertEqual(runs[0].returncode, 3, errors)
+        last = errors.splitlines()[-1]
+        self.assertIn("rank 1 does not answer", last)
+        self.assertIn(f"aft train --resume {out}", last)
+        self.assertFalse((out / "metrics.jsonl").exists())  # it never came back
+
+    def test_a_port_that_is_taken(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+            done = aft("launch", "-n", 2, "--port", s.getsockname()[1], "--", "train",
+                       PRESET, "--out", self.work / "run", *SMALL, "--timeout", "2")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("[0] rank 0 cannot listen at 127.0.0.1:", done.stderr)
+        self.assertIn("launch: rank 0 ended with exit code 1", done.stderr)
+        self.assertFalse((self.work / "run").exists())
+
+    def test_a_rank_0_that_resets_its_connections(self):
+        """As a machine does that begins anew."""
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+            run = self.begin(
+                "train", PRESET, "--out", self.work / "run", *SMALL,
+                env=os.environ | {
+                    "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(s.getsockname()[1]),
+                },
+            )  # fmt: skip
+            time.sleep(3)  # it waits for an answer
+            self.assertIsNone(run.poll())
+        _, errors = run.communicate(timeout=TIMEOUT)
+        self.assertEqual(run.returncode, 3, errors)
+        last = errors.splitlines()[-1]
+        self.assertIn("aft: [1] rank 0, at 127.0.0.1:", last)
+        self.assertIn("has gone", last)
+
+    def test_an_interface_that_is_not_there(self):
+        done = aft("launch", "-n", 2, "--", "train", PRESET, "--out",
+                   self.work / "run", *SMALL, "--timeout", "5",
+                   env=os.environ | {"GLOO_SOCKET_IFNAME": "none7"})  # fmt: skip
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("none7", done.stderr)
+        self.assertIn("ended with exit code 1", done.stderr)
+
     def test_wrong_calls(self):
         self.fails(2, ["expected `train ...`", "nothing"], "launch", "-n", 2)
         self.fails(2, ["'eval'"], "launch", "-n", 2, "--", "eval", "x")
@@ -208,7 +303,7 @@ class Launch(Runs):
         self.fails(3, ["[0] rank 1 has not come"], *small, "--timeout", 1,
                    env=os.environ | alone)  # fmt: skip
         alone["RANK"] = "1"
-        self.fails(3, ["[1] rank 0 cannot be reached"], *small, "--timeout", 1,
+        self.fails(3, ["[1] rank 0, at", "cannot be reached"], *small, "--timeout", 1,
                    env=os.environ | alone)  # fmt: skip
         self.assertFalse((self.work / "x").exists())
 
@@ -287,10 +382,12 @@ class Launch(Runs):
         # A checkpoint every 50 steps, a validation every 100.
         done = self.succeed("bench", "steady", PRESET, "--first", 100, "--last", 400,
                             *sets(model__length=32), "--json")  # fmt: skip
-        (row,) = json.loads(done.stdout)
-        self.assertGreater(row["first_bytes"], 1e7)
-        self.assertGreater(row["ratio"], 0.98)
-        self.assertLess(row["ratio"], 1.03)
+        rows = json.loads(done.stdout)
+        self.assertEqual([row["processes"] for row in rows], [1, 2])
+        for row in rows:
+            self.assertGreater(row["first_bytes"], 1e7)
+            self.assertGreater(row["ratio"], 0.98)
+            self.assertLess(row["ratio"], 1.03)
 
     def test_another_run_is_never_taken_over(self):
         old = self.work / "old"

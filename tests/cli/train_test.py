@@ -282,11 +282,25 @@ class TestTrain(ProgramTest):
         large = self.work / "large"
         shutil.copytree(out, large)
         (large / "config.json").write_text(json.dumps(config))
-        for command in ("eval", "generate"):
-            self.fails(1, [large / "model.safetensors", "model.width 8000"],
-                       command, large)  # fmt: skip
-        self.fails(1, [large / "state/checkpoint.safetensors", "model.width 8000"],
+        for command in ("eval", "generate", "info", "plot", "export"):
+            more = ["--out", self.work / "exported"] if command == "export" else []
+            self.fails(1, [large / "model.safetensors", "the sizes in config.json"],
+                       command, large, *more)  # fmt: skip
+        self.fails(1, [large / "state/checkpoint.safetensors",
+                       "the sizes in config.json"],
                    "train", "--resume", large, "--steps", 5)  # fmt: skip
+        # Nor to a preset more than the machine has.
+        self.fails(1, ["the sizes in model.*", "this machine has"], "info", PRESET,
+                   "--set", "model.width=2000000")  # fmt: skip
+        self.fails(1, ["the sizes in model.*"], "train", PRESET, "--out", bad,
+                   *SMALL, "--set", "model.width=2000000")  # fmt: skip
+        self.fails(1, ["the sizes in model.*"], "info", PRESET, "--set",
+                   "model.mixer=sparse", "--set", "model.window=2000000000")
+        self.fails(1, ["train.batch must be at most"], "train", PRESET, "--out", bad,
+                   *SMALL, "--set", "train.batch=1152921504606846976", "--steps", 1)
+        self.assertFalse(bad.exists())
+        self.fails(1, ["train.ema is 0.0 in this run, and cannot become 0.9"], "train",
+                   "--resume", out, "--set", "train.ema=0.9")  # fmt: skip
         (out / "state/checkpoint.safetensors").unlink()
         self.fails(1, ["checkpoint.safetensors", "is not there"],
                    "train", "--resume", out, "--steps", 5)  # fmt: skip

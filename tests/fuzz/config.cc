@@ -57,6 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     try {
       Json merged = to_json(run);
       if (read.is_object()) merge(read, merged);
+      if (merged["model"].is_object()) check_sizes(merged["model"]);
       from_json(read, run);
       check_round_trip(run);
     } catch (const ConfigError& e) {

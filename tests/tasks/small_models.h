@@ -1,7 +1,8 @@
-// Small models of pictures by their names.
+// Small models of every kind.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "aft/models/config.h"
 
@@ -27,6 +28,43 @@ inline models::Json small_network(const std::string& name) {
   else
     out["resolutions"] = 2;
   return out;
+}
+
+/// A small configuration of every kind.
+inline std::vector<models::Json> small_configurations() {
+  std::vector<models::Json> configs = {
+      {{"task", "language"}, {"model", small_sequence("aft-local")}},
+      {{"task", "language"}, {"model", small_sequence("aft-conv")}},
+      {{"task", "language"}, {"model", small_sequence("reformer")}},
+      {{"task", "language"}, {"model", small_sequence("performer")}},
+      {{"task", "language"}, {"model", small_sequence("sparse")}},
+      {{"task", "language"}, {"model", small_sequence("synthesizer")}},
+      {{"task", "image"}, {"model", small_sequence("image-local2d")}},
+      {{"task", "image"}, {"model", small_network("pixelcnn")}},
+      {{"task", "image"}, {"model", small_network("pixelcnn++")}},
+      {{"task", "image"}, {"model", small_network("pixelsnail")}},
+      {{"task", "classification"},
+       {"model",
+        {{"network", "resnet"},
+         {"layers", 14},
+         {"width", 4},
+         {"classes", 3}}}}};
+  for (const char* mixer : {"aft-conv", "aft-full", "lambda", "attention"})
+    configs.push_back({{"task", "classification"},
+                       {"model",
+                        {{"mixer", mixer},
+                         {"layers", 1},
+                         {"width", 16},
+                         {"heads", 4},
+                         {"patch", 16},
+                         {"classes", 3}}}});
+  for (models::Json& config : configs) {
+    config["data"] = config["task"] == "language"
+                         ? models::Json::object()
+                         : models::Json{{"height", 32}, {"width", 32}};
+    if (config["task"] == "language") config["model"]["length"] = 16;
+  }
+  return configs;
 }
 
 }  // namespace aft::tasks

@@ -1,5 +1,6 @@
 // Training on a device that is not the CPU (tests/far_device.h): every task, in
-// one process and in several, as on the CPU but for rounding.
+// one process and in several, as on the CPU but for rounding. Few steps: each
+// operator is a copy there and back.
 #include "aft/train/device.h"
 
 #include <gtest/gtest.h>
@@ -14,12 +15,6 @@ namespace aft::train {
 namespace {
 
 using far_device::kDevice;
-
-/// Few steps: each operator is a copy there and back.
-Json few(Json config, int64_t steps = 6) {
-  config["train"]["steps"] = steps, config["train"]["validate"] = 4;
-  return config;
-}
 
 TEST(Device, IsFoundByItsName) {
   World world;
@@ -100,19 +95,7 @@ TEST(Device, TrainsClassesWithEveryMixer) {
 
 TEST(Device, TrainsPictures) {
   expect_alike(few(pictures()), {1}, kDevice);
-  const Json networks = {{{"network", "pixelcnn"}, {"layers", 2}, {"width", 6}},
-                         {{"network", "pixelcnn++"},
-                          {"filters", 4},
-                          {"resnets", 1},
-                          {"mixtures", 2}},
-                         {{"network", "pixelsnail"},
-                          {"filters", 4},
-                          {"blocks", 1},
-                          {"resnets", 1},
-                          {"mixtures", 2},
-                          {"key", 2},
-                          {"value", 2}}};
-  for (const Json& network : networks) {
+  for (const Json& network : pixel_networks()) {
     SCOPED_TRACE(network.dump());
     Json config = few(pictures(), 3);
     config["model"] = network;

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "aft/nn/mixer.h"
 #include "tests/train/runs.h"
 
 namespace aft::train {
@@ -26,6 +27,29 @@ TEST(Distributed, TrainsPicturesAsOneProcess) { expect_alike(pictures(), {2}); }
 
 TEST(Distributed, TrainsClassesAsOneProcess) {
   expect_alike(classification(), {2, 4});
+}
+
+TEST(Distributed, TrainsEveryMixerAndNetwork) {
+  for (const std::string& kind : nn::mixer_kinds(/*causal=*/true)) {
+    SCOPED_TRACE(kind);
+    Json config = few(language(kind));
+    config["model"]["columns"] = 6;
+    expect_alike(config, {2});
+  }
+  for (const Json& network : pixel_networks()) {
+    SCOPED_TRACE(network.dump());
+    Json config = few(pictures());
+    config["model"] = network;
+    expect_alike(config, {2});
+  }
+  for (const std::string& kind : nn::mixer_kinds(/*causal=*/false)) {
+    if (kind == "lambda") continue;  // refused: batch normalisation
+    SCOPED_TRACE("classes " + kind);
+    Json config = few(classification());
+    config["model"]["mixer"] = kind;
+    if (kind != "aft-conv") config["model"].erase("gumbel");
+    expect_alike(config, {2});
+  }
 }
 
 TEST(Distributed, GoesOnWithAnotherNumberOfProcesses) {

@@ -28,16 +28,17 @@ inline uint16_t free_port() {
 }
 
 /// Each rank in a thread; what it throws fails the test.
-inline void in_ranks(int N, double timeout,
-                     const std::function<void(Group&)>& body) {
+inline void in_ranks(
+    int N, double timeout, const std::function<void(Group&)>& body,
+    const std::function<void(const std::string&)>& on_stuck = {}) {
   World world;
   world.size = N, world.port = free_port();
   std::vector<std::thread> threads;
   for (int r = 0; r < N; ++r) {
     world.rank = world.local_rank = r;
-    threads.emplace_back([world, timeout, &body] {
+    threads.emplace_back([world, timeout, &body, &on_stuck] {
       try {
-        Group group(world, timeout);
+        Group group(world, timeout, on_stuck);
         body(group);
       } catch (const std::exception& e) {
         ADD_FAILURE() << "rank " << world.rank << ": " << e.what();

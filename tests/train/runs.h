@@ -82,6 +82,27 @@ inline Json pictures() {
           {"train", kTrain}};
 }
 
+inline Json few(Json config, int64_t steps = 6) {
+  config["train"]["steps"] = steps, config["train"]["validate"] = 4;
+  return config;
+}
+
+/// Models over pictures(), in the place of its own.
+inline Json pixel_networks() {
+  return {{{"network", "pixelcnn"}, {"layers", 2}, {"width", 6}},
+          {{"network", "pixelcnn++"},
+           {"filters", 4},
+           {"resnets", 1},
+           {"mixtures", 2}},
+          {{"network", "pixelsnail"},
+           {"filters", 4},
+           {"blocks", 1},
+           {"resnets", 1},
+           {"mixtures", 2},
+           {"key", 2},
+           {"value", 2}}};
+}
+
 struct Trained {
   Json config;
   std::unique_ptr<Task> task;

@@ -61,7 +61,9 @@ TEST(World, Slurm) {
                  {"SLURM_LOCALID", "1"},
                  {"SLURM_STEP_NODELIST", "gpu[007-009,12],x1"},
                  {"SLURM_JOB_ID", "30001"}};
-  expect(world(v), 3, 4, 1, "gpu007", 15001);
+  expect(world(v), 3, 4, 1, "gpu007", 15017);
+  v["SLURM_STEP_ID"] = "3";  // beside it
+  expect(world(v), 3, 4, 1, "gpu007", 15020);
   v["MASTER_ADDR"] = "elsewhere", v["MASTER_PORT"] = "99";
   expect(world(v), 3, 4, 1, "elsewhere", 99);
 }

@@ -1,0 +1,102 @@
+#include "aft/tasks/memory.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "aft/io/safetensors.h"
+#include "aft/models/config.h"
+
+namespace aft::tasks {
+namespace {
+
+thread_local MemoryLimit* limit = nullptr;
+
+/// Stands before the allocator of tensors, and asks the limit.
+class Asking final : public c10::Allocator {
+ public:
+  explicit Asking(c10::Allocator* next) : next_(next) {}
+  // Which of these two is LibTorch's, and whether the last one is, depends on
+  // its version: hence no `override`.
+  c10::DataPtr allocate(size_t bytes) const {
+    if (limit) limit->take(static_cast<double>(bytes));
+    return next_->allocate(bytes);
+  }
+  c10::DataPtr allocate(size_t bytes) {
+    return std::as_const(*this).allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const { return next_->raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t bytes) const {
+    std::memcpy(to, from, bytes);
+  }
+
+ private:
+  c10::Allocator* const next_;
+};
+
+std::string gigabytes(double bytes) {
+  return models::shown(std::round(bytes / 1e6) / 1e3) + " GB";
+}
+
+}  // namespace
+
+double machine_memory() {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+MemoryLimit::MemoryLimit(double bytes) : bytes_(bytes), before_(limit) {
+  // For good: tensors that it has made may live as long as the program.
+  static const bool installed = [] {
+    c10::SetCPUAllocator(new Asking(c10::GetCPUAllocator()));
+    return true;
+  }();
+  (void)installed;
+  limit = this;
+}
+
+MemoryLimit::~MemoryLimit() { limit = before_; }
+
+void MemoryLimit::take(double bytes) {
+  if (used_ + bytes > bytes_)
+    throw TooLarge("a tensor of " + gigabytes(bytes) + ", after " +
+                   gigabytes(used_) + ", is above the limit of " +
+                   gigabytes(bytes_));
+  used_ += bytes;
+}
+
+namespace {
+
+double bytes_of(const std::string& weights) {
+  double bytes = 0;
+  const io::SafeTensors file = io::SafeTensors::open(weights);
+  for (const io::TensorView& x : file.tensors())
+    bytes += static_cast<double>(x.bytes);
+  return bytes;
+}
+
+}  // namespace
+
+double memory_for(const std::string& weights) {
+  // First weights are drawn, and some computed (Performer's by QR), before
+  // those of the file replace them: of all kinds of models the most is below 8
+  // times the weights (memory_test).
+  constexpr double kTimes = 16, kRoom = 1 << 28;
+  return kRoom + kTimes * bytes_of(weights);
+}
+
+void refuse_size(const std::string& weights, double limit) {
+  if (weights.empty())
+    throw models::ConfigError("the sizes in model.* ask for more than the " +
+                              gigabytes(limit) +
+                              " of memory that this machine has");
+  throw io::Error(weights + ": has " + models::shown(bytes_of(weights)) +
+                  " bytes of weights, but the sizes in config.json ask for a "
+                  "model that takes more than " +
+                  gigabytes(limit));
+}
+
+}  // namespace aft::tasks

@@ -1,0 +1,97 @@
+// Limits of memory, and what models take while they are made.
+#include "aft/tasks/memory.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <thread>
+
+#include "aft/io/safetensors.h"
+#include "aft/tasks/task.h"
+#include "aft/train/checkpoint.h"
+#include "tests/tasks/small_models.h"
+
+namespace aft::tasks {
+namespace {
+
+TEST(MemoryLimit, CountsWhatThisThreadMakes) {
+  {
+    const MemoryLimit limit(1000);
+    const torch::Tensor x = at::empty({100});
+    EXPECT_EQ(limit.used(), 400);
+    EXPECT_THROW(at::empty({200}), TooLarge);
+    EXPECT_EQ(limit.used(), 400);
+    // More than there are addresses is no other error.
+    EXPECT_THROW(at::empty({int64_t{1} << 60}), TooLarge);
+    x.clone();
+    EXPECT_EQ(limit.used(), 800);
+    {
+      const MemoryLimit inner(10000);
+      at::empty({2000});
+    }
+    EXPECT_EQ(limit.used(), 800);
+    std::thread([] { at::empty({1 << 20}); }).join();
+    EXPECT_EQ(limit.used(), 800);
+  }
+  at::empty({1 << 20});
+}
+
+TEST(MemoryLimit, ModelsOfThisMachine) {
+  EXPECT_GT(machine_memory(), 1e8);
+  EXPECT_EQ(within_memory([] { return 7; }), 7);
+  try {
+    within_memory([] { return at::empty({int64_t{1} << 50}); });
+    ADD_FAILURE() << "no error";
+  } catch (const models::ConfigError& e) {
+    EXPECT_NE(std::string(e.what()).find("the sizes in model.* ask for more "
+                                         "than the "),
+              std::string::npos)
+        << e.what();
+  }
+  EXPECT_THROW(within_memory([] { return 7; }, "/nowhere"), io::Error);
+}
+
+/// So that memory_for refuses no model of its own weights: whatever makes a
+/// model large, it takes less than 8 times its weights while it is made. The
+/// megabyte is for what the smallest ones take beside.
+TEST(MemoryLimit, ModelsTakeLittleMoreThanTheirWeights) {
+  std::vector<Json> configs = small_configurations();
+  for (const char* mixer : {"aft-local", "aft-full"}) {
+    Json dense = configs[0];
+    dense["model"]["mixer"] = mixer, dense["model"]["dense"] = true;
+    configs.push_back(dense);
+  }
+  int large = 0;
+  for (const Json& config : configs) {
+    const Json small = task_kind(config).complete(config);
+    for (const auto& [key, value] : small["model"].items()) {
+      if (!value.is_number_integer()) continue;
+      for (const int64_t size : {241, 960}) {
+        if (size > 500 && (key == "layers" || key == "resnets" ||
+                           key == "blocks" || key == "kernel"))
+          continue;
+        Json changed = small;
+        changed["model"][key] = size;
+        SCOPED_TRACE(changed["model"].dump());
+        const MemoryLimit limit(2e9);
+        std::shared_ptr<torch::nn::Module> model;
+        try {
+          model = task_kind(changed).model(changed);
+        } catch (const c10::Error&) {
+          continue;
+        } catch (const TooLarge&) {
+          continue;
+        }
+        double bytes = 0;
+        for (const auto& [name, x] : train::tensors_of(*model))
+          bytes += static_cast<double>(x.nbytes());
+        EXPECT_LE(limit.used(), 8 * bytes + 1e6) << bytes;
+        large += bytes > 1e6;
+      }
+    }
+  }
+  EXPECT_GT(large, 40);
+}
+
+}  // namespace
+}  // namespace aft::tasks
