@@ -1,5 +1,5 @@
 // Processes that meet, exchange, and lose each other. Ranks are threads here;
-// tests/cli/launch_test.py has processes that die.
+// tests/cli/peer_test.py has processes that die.
 #include "aft/train/group.h"
 
 #include <gtest/gtest.h>

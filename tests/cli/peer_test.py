@@ -1,0 +1,173 @@
+"""What happens to several processes when one of them dies, hangs, or cannot be
+reached. Argument: the program."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+from program import TIMEOUT, aft, main
+from ranks import ENDLESS, PRESET, SMALL, SOON, Runs, ranks_below
+
+
+class Peer(Runs):
+    def lose(self, rank, number, words, processes=2):
+        out = self.work / f"{rank}-{number}"
+        run = self.begin("launch", "-n", processes, "--", "train", PRESET,
+                         "--out", out, *ENDLESS)  # fmt: skip
+        self.await_steps(run, out)
+        begun = time.monotonic()
+        os.kill(ranks_below(run.pid)[rank], number)
+        said, errors = run.communicate(timeout=TIMEOUT)
+        self.assertLess(time.monotonic() - begun, SOON)
+        self.assertEqual(run.returncode, 1, errors)
+        told = [line for line in errors.splitlines() if line.startswith("aft: [")]
+        # Every other process says who it was, and how to go on.
+        self.assertEqual(len(told), processes - 1, errors)
+        for line in told:
+            self.assertIn(f"rank {rank}", line)
+            self.assertIn(words, line)
+            self.assertIn(f"aft train --resume {out}", line)
+        self.succeed("train", "--resume", out, "--set", "train.steps=1")
+
+    def test_a_rank_that_is_killed(self):
+        self.lose(1, signal.SIGKILL, "does not answer", processes=4)
+        self.lose(0, signal.SIGKILL, "has gone")
+
+    def test_a_rank_that_hangs(self):
+        self.lose(1, signal.SIGSTOP, "does not answer")
+        self.lose(0, signal.SIGSTOP, "does not answer")
+
+    def test_a_rank_that_dies_in_a_long_validation(self):
+        """Who is at work for long, and waits for nobody, ends too."""
+        out = self.work / "run"
+        text = self.work / "text"
+        text.write_bytes(bytes(range(32, 127)) * 400_000)
+        runs = self.begin_ranks(
+            ["train", PRESET, "--out", out, "--data", text, *SMALL,
+             "--set", "data.valid_bytes=1900000", "--set", "train.validate=1",
+             "--set", "model.width=256", "--set", "model.layers=4",
+             "--timeout", "2"],
+        )  # fmt: skip
+        while not (out / "state/checkpoint.safetensors").exists():
+            self.assertIsNone(runs[0].poll())
+            time.sleep(0.05)
+        time.sleep(3)  # in the first validation
+        begun = time.monotonic()
+        runs[1].kill()
+        _, errors = runs[0].communicate(timeout=TIMEOUT)
+        self.assertLess(time.monotonic() - begun, SOON)
+        self.assertEqual(runs[0].returncode, 3, errors)
+        last = errors.splitlines()[-1]
+        self.assertIn("rank 1 does not answer", last)
+        self.assertIn(f"aft train --resume {out}", last)
+        self.assertFalse((out / "metrics.jsonl").exists())  # it never came back
+
+    def test_a_port_that_is_taken(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+            done = aft("launch", "-n", 2, "--port", s.getsockname()[1], "--", "train",
+                       PRESET, "--out", self.work / "run", *SMALL, "--timeout", "2")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("[0] rank 0 cannot listen at 127.0.0.1:", done.stderr)
+        self.assertIn("launch: rank 0 ended with exit code 1", done.stderr)
+        self.assertFalse((self.work / "run").exists())
+
+    def test_a_rank_0_that_resets_its_connections(self):
+        """As a machine does that begins anew."""
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+            run = self.begin(
+                "train", PRESET, "--out", self.work / "run", *SMALL,
+                env=os.environ | {
+                    "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(s.getsockname()[1]),
+                },
+            )  # fmt: skip
+            time.sleep(3)  # it waits for an answer
+            self.assertIsNone(run.poll())
+        _, errors = run.communicate(timeout=TIMEOUT)
+        self.assertEqual(run.returncode, 3, errors)
+        last = errors.splitlines()[-1]
+        self.assertIn("aft: [1] rank 0, at 127.0.0.1:", last)
+        self.assertIn("has gone", last)
+
+    def test_an_interface_that_is_not_there(self):
+        done = aft("launch", "-n", 2, "--", "train", PRESET, "--out",
+                   self.work / "run", *SMALL, "--timeout", "5",
+                   env=os.environ | {"GLOO_SOCKET_IFNAME": "none7"})  # fmt: skip
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("none7", done.stderr)
+        self.assertIn("ended with exit code 1", done.stderr)
+
+
+class Namespaces(Runs):
+    """Two machines, as network namespaces with a wire between them."""
+
+    def setUp(self):
+        super().setUp()
+        self.names = [f"aft{os.getpid()}{side}" for side in "ab"]
+        if os.geteuid() != 0 or not shutil.which("ip"):
+            self.skipTest("network namespaces need root and iproute2")
+        a, b = self.names
+        self.addCleanup(self.remove)
+        for words in (
+            f"netns add {a}", f"netns add {b}",
+            f"link add {a} type veth peer name {b}",
+            f"link set {a} netns {a}", f"link set {b} netns {b}",
+            f"-n {a} addr add 10.77.0.1/24 dev {a}",
+            f"-n {b} addr add 10.77.0.2/24 dev {b}",
+            f"-n {a} link set lo up", f"-n {b} link set lo up",
+            f"-n {a} link set {a} up", f"-n {b} link set {b} up",
+        ):  # fmt: skip
+            done = self.ip(words)
+            if done.returncode != 0:
+                self.skipTest(f"no network namespaces here: {done.stderr}")
+
+    def ip(self, words):
+        return subprocess.run(
+            ["ip", *words.split()], capture_output=True, text=True
+        )
+
+    def remove(self):
+        for name in self.names:
+            self.ip(f"netns del {name}")
+
+    def begin_both(self, *arguments):
+        return self.begin_ranks(
+            arguments,
+            [{"LOCAL_RANK": "0", "MASTER_ADDR": "10.77.0.1"}] * 2,
+            [["ip", "netns", "exec", name] for name in self.names],
+        )
+
+    def test_two_machines(self):
+        one, two = self.work / "one", self.work / "two"
+        self.succeed("train", PRESET, "--out", one, *SMALL)
+        for run in self.begin_both("train", PRESET, "--out", two, *SMALL):
+            _, errors = run.communicate(timeout=TIMEOUT)
+            self.assertEqual(run.returncode, 0, errors)
+        self.alike(one, two)
+
+    def test_a_cut_link(self):
+        out = self.work / "run"
+        runs = self.begin_both("train", PRESET, "--out", out, *ENDLESS)
+        self.await_steps(runs[0], out)
+        begun = time.monotonic()
+        a = self.names[0]
+        self.assertEqual(self.ip(f"-n {a} link set {a} down").returncode, 0)
+        for rank, run in enumerate(runs):
+            _, errors = run.communicate(timeout=TIMEOUT)
+            self.assertLess(time.monotonic() - begun, SOON)
+            self.assertEqual(run.returncode, 3, errors)
+            last = errors.splitlines()[-1]
+            self.assertIn(f"rank {1 - rank}", last)
+            # By what the machine first hears of it.
+            self.assertRegex(last, "does not answer|has gone")
+
+
+if __name__ == "__main__":
+    main()
