@@ -323,26 +323,27 @@ void run(const Options& o) {
   const train::World world = train::world_of_process();
   const std::string directory = directory_of(o);
   const c10::Device device = device_of(o, world);
-  std::atomic<bool> begun{false};
+  // Shared with a thread of the group's, which may be about to end the process.
+  const auto begun = std::make_shared<std::atomic<bool>>(false);
   if (world.size == 1)
-    return run(o, place_of(o, world.restarts > 0), device, nullptr, begun);
+    return run(o, place_of(o, world.restarts > 0), device, nullptr, *begun);
   need_files(world);
   meeting_host() = train::host_of(world);
   std::set_terminate(end_of_thread);
-  const auto advised = [&](const std::string& why) {
-    return begun ? why +
-                       "; the last checkpoint is kept: go on with `aft train "
-                       "--resume " +
-                       directory + "`"
-                 : why;
+  const auto advised = [begun, directory](const std::string& why) {
+    return *begun ? why +
+                        "; the last checkpoint is kept: go on with `aft train "
+                        "--resume " +
+                        directory + "`"
+                  : why;
   };
   // In a long validation, say, or while files are read.
-  train::Group group(world, o.timeout, [&](const std::string& why) {
+  train::Group group(world, o.timeout, [advised](const std::string& why) {
     _exit(report_failure(advised(why), kPeerFailed));
   });
   try {
     // torchrun's agents count apart.
-    run(o, place_of(o, group.any(world.restarts > 0)), device, &group, begun);
+    run(o, place_of(o, group.any(world.restarts > 0)), device, &group, *begun);
     group.leave();
   } catch (const train::PeerError& e) {
     throw train::PeerError(advised(e.what()));
