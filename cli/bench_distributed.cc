@@ -53,8 +53,7 @@ void take_steps(const std::string& text, int steps, bool silent) {
   std::unique_ptr<train::Group> group;
   if (world.size > 1) group = std::make_unique<train::Group>(world, kTimeout);
   models::Json config = models::Json::parse(text);
-  const std::unique_ptr<train::Task> task =
-      tasks::task_kind(config).make(config, {});
+  const std::unique_ptr<train::Task> task = tasks::make_task(config);
   train::TrainConfig recipe = train_config(config);
   if (!silent) recipe.batch *= world.size;
   train::Trainer trainer(*task, recipe, "", silent ? nullptr : group.get());
@@ -80,8 +79,8 @@ Step measure(int processes, const std::string& config, int steps, bool silent) {
                                         std::to_string(steps)};
   if (silent) arguments.push_back("--silent");
   Step step;
-  if (sscanf(launch_for(processes, arguments).c_str(), "%lf %lf %lf", &step.ms,
-             &step.gradients, &step.sent) != 3)
+  if (sscanf(launch_for("bench distributed", processes, arguments).c_str(),
+             "%lf %lf %lf", &step.ms, &step.gradients, &step.sent) != 3)
     throw std::runtime_error("bench distributed: nothing measured");
   return step;
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "aft/tasks/memory.h"
 #include "cli/bench_time.h"
 #include "cli/commands.h"
 #include "cli/model.h"
@@ -41,7 +42,8 @@ Row measure(const std::string& name, const Options& o) {
   // Without position embeddings a model has an end only where its mixer has.
   config.positions = false;
   torch::manual_seed(1);
-  models::SequenceModel model(config);
+  models::SequenceModel model =
+      tasks::within_memory([&] { return models::SequenceModel(config); });
   model->eval();
   Row row{name, config.mixer, {}};
   const int64_t few = o.quick ? 10 : 100,  // bytes that one timing takes
@@ -56,7 +58,8 @@ Row measure(const std::string& name, const Options& o) {
     throw UsageError("bench generate: model.length must be " +
                      std::to_string(begin + few) + " or more, got " +
                      std::to_string(config.length));
-  models::SequenceModelState state = model->start(1);
+  models::SequenceModelState state =
+      tasks::within_memory([&] { return model->start(1); });
   const auto feed = [&](models::SequenceModelState& s) {
     model->step(torch::tensor({s.position * 7 % config.vocabulary}), s);
   };

@@ -1,6 +1,7 @@
 // `aft bench steady`: whether the memory of a long run stays what it was.
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -53,8 +54,7 @@ void train_long(models::Json config, int64_t first, int64_t last) {
   const train::World world = train::world_of_process();
   std::unique_ptr<train::Group> group;
   if (world.size > 1) group = std::make_unique<train::Group>(world, 120);
-  const std::unique_ptr<train::Task> task =
-      tasks::task_kind(config).make(config, {});
+  const std::unique_ptr<train::Task> task = tasks::make_task(config);
   const Scratch scratch;
   train::Trainer trainer(*task, train_config(config), scratch.path,
                          group.get());
@@ -91,13 +91,18 @@ void run(const Options& o) {
                          ? " in " + std::to_string(row.processes) + " processes"
                          : ""));
       std::vector<std::string> sets = {
-          "train.validate=100", "train.save=50",  "data.path=",
-          "data.fingerprint=",  "model.layers=2", "model.width=32",
-          "train.batch=4"};
+          "train.validate=100",
+          "train.save=50",
+          "data.path=",
+          "data.fingerprint=",
+          "model.layers=2",
+          "model.width=32",
+          "train.batch=" + std::to_string(std::max(4, 2 * row.processes))};
       sets.insert(sets.end(), o.sets.begin(), o.sets.end());
-      const std::string out = launch_for(
-          row.processes, {"steady-of", choose_config(row.preset, sets).dump(),
-                          std::to_string(o.first), std::to_string(o.last)});
+      const std::string out =
+          launch_for("bench steady: " + row.preset, row.processes,
+                     {"steady-of", choose_config(row.preset, sets).dump(),
+                      std::to_string(o.first), std::to_string(o.last)});
       if (sscanf(out.c_str(), "%lf %lf", &row.first, &row.last) != 2)
         throw std::runtime_error("bench steady: " + row.preset +
                                  ": nothing measured");

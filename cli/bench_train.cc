@@ -100,7 +100,7 @@ std::vector<Contest> contests(const Options& o) {
 class Run {
  public:
   explicit Run(models::Json config)
-      : task_(tasks::task_kind(config).make(config, {})),
+      : task_(tasks::make_task(config)),
         trainer_(*task_, train_config(config), "") {
     task_->model().train();
   }

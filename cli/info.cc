@@ -93,8 +93,8 @@ void info(const Options& o) {
   const models::Json whole = choose_config(o.what, o.sets),
                      &config = whole["model"];
   const train::TrainConfig recipe = train_config(whole);
-  const auto model =
-      tasks::make_model(whole, is_directory(o.what) ? o.what : "");
+  const auto model = tasks::make_model(
+      whole, is_directory(o.what) && o.sets.empty() ? o.what : "");
   std::map<std::string, int64_t> parts;
   int64_t all = 0, layer = 0, mixer = 0;  // mixer: of one layer
   for (const auto& p : model->named_parameters()) {

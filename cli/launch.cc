@@ -145,12 +145,12 @@ Launched launch(int processes, const std::vector<std::string>& arguments,
   return result;
 }
 
-std::string launch_for(int processes,
+std::string launch_for(const std::string& what, int processes,
                        const std::vector<std::string>& arguments) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
-    throw std::runtime_error(std::string("no pipe to a process: ") +
-                             std::strerror(errno));
+    throw std::runtime_error(what +
+                             ": no pipe to a process: " + std::strerror(errno));
   const Launched end = launch(processes, arguments, 0, 0, ends[1]);
   close(ends[1]);
   std::string out;
@@ -158,7 +158,7 @@ std::string launch_for(int processes,
   for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof(buffer))) > 0;)
     out.append(buffer, static_cast<size_t>(n));
   close(ends[0]);
-  if (end.code != 0) throw std::runtime_error(end.what);
+  if (end.code != 0) throw std::runtime_error(what + ": " + end.what);
   return out;
 }
 

@@ -20,8 +20,8 @@ struct Launched {
 Launched launch(int processes, const std::vector<std::string>& arguments,
                 int port, int restarts, int rank0_out);
 /// The same for a measurement: what rank 0 printed, less than 64 kB. Throws
-/// std::runtime_error where one fails, which says who.
-std::string launch_for(int processes,
+/// std::runtime_error where one fails, which says who, after `what`.
+std::string launch_for(const std::string& what, int processes,
                        const std::vector<std::string>& arguments);
 
 }  // namespace aft::cli

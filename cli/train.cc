@@ -6,12 +6,12 @@
 #include <atomic>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <system_error>
 
 #include "aft/io/file.h"
-#include "aft/tasks/memory.h"
 #include "aft/tasks/vit_weights.h"
 #include "aft/train/device.h"
 #include "aft/train/group.h"
@@ -160,17 +160,6 @@ std::string checkpoint_of(const std::string& directory) {
   return file;
 }
 
-/// weights: the checkpoint that the model will get, or "".
-std::unique_ptr<train::Task> make_task(models::Json& config, bool lead,
-                                       const std::string& weights) {
-  Meter meter("files read");
-  const auto progress = [&](int64_t done, int64_t all) {
-    if (lead) meter.show(done, all);
-  };
-  return tasks::within_memory(
-      [&] { return tasks::task_kind(config).make(config, progress); }, weights);
-}
-
 std::string text_of(const models::Json& config) {
   try {
     return config.dump(2) + "\n";
@@ -200,7 +189,7 @@ void run(const Options& o, const Place& place, c10::Device device,
   if (group) json = group->broadcast(json);
   if (!lead) {
     config = models::Json::parse(json);
-    task = make_task(config, lead, "");
+    task = tasks::make_task(config);
   }
   const tasks::TaskKind& kind = tasks::task_kind(config);
   const train::TrainConfig recipe = train_config(config);
@@ -279,14 +268,14 @@ c10::Device device_of(const Options& o, const train::World& world) {
   }
 }
 
-/// Rank 0 has three connections with each of the others, two of them where all
+/// Rank 0 has five connections with each of the others, four of them where all
 /// meet.
 void need_files(const train::World& world) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-  const rlim_t most = 3 * static_cast<rlim_t>(world.size) + 100;
+  const rlim_t most = 5 * static_cast<rlim_t>(world.size) + 100;
   if (limit.rlim_cur < most)
     throw std::runtime_error(std::to_string(world.size) + " processes need " +
                              std::to_string(most) +
@@ -294,22 +283,22 @@ void need_files(const train::World& world) {
                              std::to_string(limit.rlim_cur) + " (ulimit -Hn)");
 }
 
-/// Who listens where all meet.
-std::string& meeting_host() {
-  static std::string host;
-  return host;
+/// Ends the process, from any thread, because of another one.
+std::function<void(const std::string&)>& give_up() {
+  static std::function<void(const std::string&)> f;
+  return f;
 }
 
-/// c10d reads from there in a thread of its own too, whose exceptions (a
-/// connection that is reset) nobody takes.
+/// c10d reads from where all meet in a thread of its own too, whose exceptions
+/// (a connection that is reset) nobody takes.
 [[noreturn]] void end_of_thread() {
   std::string why = "unknown";
   try {
     if (const std::exception_ptr e = std::current_exception())
       std::rethrow_exception(e);
   } catch (const std::system_error& e) {
-    _exit(report_failure(meeting_host() + " has gone: " + train::reason(e),
-                         kPeerFailed));
+    give_up()(train::host_of(train::world_of_process()) +
+              " has gone: " + train::reason(e));
   } catch (const std::exception& e) {
     why = train::reason(e);
   } catch (...) {
@@ -328,8 +317,6 @@ void run(const Options& o) {
   if (world.size == 1)
     return run(o, place_of(o, world.restarts > 0), device, nullptr, *begun);
   need_files(world);
-  meeting_host() = train::host_of(world);
-  std::set_terminate(end_of_thread);
   const auto advised = [begun, directory](const std::string& why) {
     return *begun ? why +
                         "; the last checkpoint is kept: go on with `aft train "
@@ -337,10 +324,12 @@ void run(const Options& o) {
                         directory + "`"
                   : why;
   };
-  // In a long validation, say, or while files are read.
-  train::Group group(world, o.timeout, [advised](const std::string& why) {
+  give_up() = [advised](const std::string& why) {
     _exit(report_failure(advised(why), kPeerFailed));
-  });
+  };
+  std::set_terminate(end_of_thread);
+  // Given up in a long validation, say, or while files are read.
+  train::Group group(world, o.timeout, give_up());
   try {
     // torchrun's agents count apart.
     run(o, place_of(o, group.any(world.restarts > 0)), device, &group, *begun);

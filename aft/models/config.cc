@@ -88,7 +88,10 @@ std::string nearest(const std::string& given,
   std::string out;
   const size_t n = std::min<size_t>(3, by_distance.size());
   for (size_t i = 0; i < n; ++i)
-    out += (i == 0 ? "" : i + 1 == n ? " or " : ", ") + by_distance[i].second;
+    out += (i == 0       ? ""
+            : i + 1 == n ? " or "
+                         : ", ") +
+           io::printable(by_distance[i].second);
   return out;
 }
 
@@ -108,7 +111,8 @@ namespace detail {
 
 void wrong_value(const std::string& where, const char* expected,
                  const Json& value) {
-  throw ConfigError(where + " must be " + expected + ", got " + kind_of(value));
+  throw ConfigError(io::printable(where) + " must be " + expected + ", got " +
+                    kind_of(value));
 }
 
 void unknown_key(const std::string& where, const std::string& key,
@@ -159,7 +163,7 @@ void check_sizes(const Json& model) {
     const int64_t most = layers ? kMostLayers : kMost, least = -kMost,
                   value = item.value().get<int64_t>();
     const auto refuse = [&](const char* limit, int64_t of) {
-      throw ConfigError("model." + key + " must be " + limit +
+      throw ConfigError("model." + io::printable(key) + " must be " + limit +
                         std::to_string(of) + ", got " + std::to_string(value));
     };
     if (value > most) refuse("at most ", most);
@@ -188,11 +192,11 @@ Json assignment(const std::string& text,
     try {
       j.dump();  // a configuration is written as JSON, which is UTF-8
     } catch (const Json::exception&) {
-      throw ConfigError(path + " must be UTF-8, got '" + io::printable(value) +
-                        "'");
+      throw ConfigError(io::printable(path) + " must be UTF-8, got '" +
+                        io::printable(value) + "'");
     }
   } catch (const ConfigError& e) {
-    throw ConfigError(path + ": " + e.what());
+    throw ConfigError(io::printable(path) + ": " + e.what());
   }
   for (size_t end = path.size(); end != std::string::npos;) {
     const size_t dot = path.rfind('.', end - 1);

@@ -67,7 +67,8 @@ void Generator::check_prompts(bool may_be_empty) const {
 
 models::SequenceModelState Generator::fresh_state() const {
   return within_memory(
-      [&] { return model_->start(static_cast<int64_t>(prompts_.size())); });
+      [&] { return model_->start(static_cast<int64_t>(prompts_.size())); }, "",
+      "the states of " + std::to_string(prompts_.size()) + " streams");
 }
 
 Generator::Generator(models::SequenceModel model, const Sampling& sampling,

@@ -26,7 +26,8 @@ struct Sampling {
 class Generator {
  public:
   /// Prompts of symbols, one or more each. A stream draws the same whatever the
-  /// others do, but for rounding.
+  /// others do, but for rounding. Throws ConfigError where their states would
+  /// take more memory than the machine has.
   Generator(models::SequenceModel model, const Sampling& sampling,
             std::vector<std::vector<int64_t>> prompts);
   /// Goes on where the generator that wrote `path` stood: the streams, what

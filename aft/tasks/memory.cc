@@ -88,9 +88,10 @@ double memory_for(const std::string& weights) {
   return kRoom + kTimes * bytes_of(weights);
 }
 
-void refuse_size(const std::string& weights, double limit) {
+void refuse_size(const std::string& weights, const std::string& what,
+                 double limit) {
   if (weights.empty())
-    throw models::ConfigError("the sizes in model.* ask for more than the " +
+    throw models::ConfigError(what + " ask for more than the " +
                               gigabytes(limit) +
                               " of memory that this machine has");
   throw io::Error(weights + ": has " + models::shown(bytes_of(weights)) +

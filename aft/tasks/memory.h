@@ -37,21 +37,24 @@ class MemoryLimit {
 /// What the model of a safetensors file may take while it is made, from the
 /// bytes of its weights. Throws io::Error.
 double memory_for(const std::string& weights);
-[[noreturn]] void refuse_size(const std::string& weights, double limit);
+[[noreturn]] void refuse_size(const std::string& weights,
+                              const std::string& what, double limit);
 
 /// make(), which makes a model or its state, where that takes no more memory
-/// than the machine has. Throws ConfigError otherwise.
+/// than the machine has. Throws ConfigError otherwise, which says that `what`
+/// asks for more.
 /// With a safetensors file of its weights: where it takes no more than such
 /// weights need. Throws io::Error, which names the file, otherwise.
 template <class Make>
-auto within_memory(const Make& make, const std::string& weights = "")
+auto within_memory(const Make& make, const std::string& weights = "",
+                   const std::string& what = "the sizes in model.*")
     -> decltype(make()) {
   const double limit = weights.empty() ? machine_memory() : memory_for(weights);
   const MemoryLimit guard(limit);
   try {
     return make();
   } catch (const TooLarge&) {
-    refuse_size(weights, limit);
+    refuse_size(weights, what, limit);
   }
 }
 

@@ -66,6 +66,12 @@ std::shared_ptr<torch::nn::Module> make_model(const Json& config,
                        there ? weights : "");
 }
 
+std::unique_ptr<train::Task> make_task(Json& config, const Progress& progress,
+                                       const std::string& weights) {
+  return within_memory([&] { return task_kind(config).make(config, progress); },
+                       weights);
+}
+
 void load_weights(const std::string& directory, torch::nn::Module& model) {
   train::load_tensors(directory + "/model.safetensors",
                       train::tensors_of(model));

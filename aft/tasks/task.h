@@ -96,6 +96,11 @@ const Network* find_network(const Json& model,
 /// ConfigError, io::Error, c10::Error.
 std::shared_ptr<torch::nn::Module> make_model(
     const Json& config, const std::string& directory = "");
+/// TaskKind::make within the same limits; `weights`: a safetensors file that
+/// the model will get, or "".
+std::unique_ptr<train::Task> make_task(Json& config,
+                                       const Progress& progress = {},
+                                       const std::string& weights = "");
 /// Reads the weights of a model directory into `model`, which is in evaluation
 /// mode from then on. Throws io::Error, also for weights that are not finite.
 void load_weights(const std::string& directory, torch::nn::Module& model);

@@ -295,7 +295,8 @@ void Watch::guard() {
   std::unique_lock<std::mutex> lock(mutex_);
   const int64_t most = std::max(kBeats, timeout_ / kBeat);
   for (int64_t broken = 0; broken <= most;) {
-    if (changed_.wait_for(lock, kBeat, [&] { return stop_; })) return;
+    if (changed_.wait_for(lock, kBeat, [&] { return stop_ || failed_; }))
+      return;
     const bool silent = Clock::now() - answered_ > timeout_ + kBeats * kBeat;
     broken = silent || !fault_.empty() ? broken + 1 : 0;
   }
@@ -347,10 +348,11 @@ void Watch::came(Outcome& outcome, const std::string& error) {
 }
 
 void Watch::wait(const Outcome& outcome, const std::string& what) {
-  const Clock::time_point begin = Clock::now();
+  const milliseconds pause = std::min(timeout_ / 4, milliseconds(1000));
+  Clock::time_point begin = Clock::now(), last = begin;
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
-    changed_.wait_for(lock, std::min(timeout_ / 4, milliseconds(1000)),
+    changed_.wait_for(lock, pause,
                       [&] { return outcome.done || !fault_.empty(); });
     if (outcome.done && outcome.error.empty()) return;
     if (!fault_.empty()) throw PeerError(fault_);
@@ -358,8 +360,13 @@ void Watch::wait(const Outcome& outcome, const std::string& what) {
       blame(lock, what + " failed" + seen() + ": " + outcome.error, false);
     // The thread that hears nothing from rank 0 says nothing either.
     const Clock::time_point now = Clock::now();
-    if (now - answered_ > std::max<Clock::duration>(timeout_, 3 * kBeat))
+    // A process that was stopped for a while has not waited in it.
+    if (now - last > 2 * pause + kBeat) begin += now - last;
+    last = now;
+    if (now - answered_ > std::max<Clock::duration>(timeout_, 3 * kBeat)) {
       blame(lock, "", false);
+      continue;
+    }
     if (now - begin >= kPatience * timeout_)
       blame(lock, what + seen() + ": no answer for too long", true);
     if (!asked_ && now - begin >= timeout_ / 2) asked_ = true, ++look_;
