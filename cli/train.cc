@@ -181,8 +181,12 @@ void run(const Options& o, const Place& place, c10::Device device,
   std::string json;
   if (lead) {
     config = wanted(o, place);
-    task =
-        make_task(config, lead, place.resume ? checkpoint_of(directory) : "");
+    {
+      Meter meter("files read");
+      task = tasks::make_task(
+          config, [&](int64_t done, int64_t all) { meter.show(done, all); },
+          place.resume ? checkpoint_of(directory) : "");
+    }
     json = text_of(config);
     if (!o.init.empty() && !place.resume) initialise(task->model(), o.init);
   }
