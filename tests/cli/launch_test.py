@@ -182,6 +182,8 @@ class Launch(Runs):
         self.assertEqual([row["processes"] for row in rows], [1, 2])
         for row in rows:
             self.assertGreater(row["first_bytes"], 1e7)
+            if "ASAN_OPTIONS" in os.environ:  # which keeps what is freed
+                continue
             self.assertGreater(row["ratio"], 0.98)
             self.assertLess(row["ratio"], 1.03)
 
