@@ -180,6 +180,8 @@ class Cli(unittest.TestCase):
         cores = len(os.sched_getaffinity(0))
         self.assertEqual({cores}, threads(OMP_NUM_THREADS="nonsense"))
 
+    @unittest.skipIf("ASAN_OPTIONS" in os.environ,
+                     "sanitizers take memory of their own")  # fmt: skip
     def test_memory_stays_within_40_tensors(self):
         out, _ = self.aft("bench", "ops", "--memory", "--json")
         rows = json.loads(out)
