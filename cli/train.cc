@@ -1,24 +1,17 @@
 // `aft train`: a preset or a configuration to a model directory.
 #include <signal.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <exception>
-#include <functional>
 #include <iostream>
 #include <memory>
-#include <system_error>
 
 #include "aft/io/file.h"
 #include "aft/tasks/vit_weights.h"
 #include "aft/train/device.h"
-#include "aft/train/group.h"
-#include "aft/train/meeting.h"
 #include "cli/claim.h"
 #include "cli/commands.h"
 #include "cli/curve.h"
+#include "cli/in_group.h"
 #include "cli/model.h"
 #include "cli/train_line.h"
 
@@ -199,6 +192,11 @@ void run(const Options& o, const Place& place, c10::Device device,
   const train::TrainConfig recipe = train_config(config);
   if (!device.is_cpu()) task->model().to(device);
   train::Trainer trainer(*task, recipe, directory, group);
+  // Before there is a directory, in any process: nothing was lost until here.
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
   // Rank 0 knows, where others do not see its files.
   const bool resume = group ? group->any(lead && place.resume) : place.resume;
   Claim claim;
@@ -235,11 +233,6 @@ void run(const Options& o, const Place& place, c10::Device device,
               << (device.is_cpu() ? "" : ", on " + device.str())
               << "; Ctrl-C saves\n";
   }
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-
   TrainLine line(kind.unit, has_one_position(config["model"]));
   train::Hooks hooks;
   hooks.stop = [] { return stop_asked != 0; };
@@ -272,45 +265,6 @@ c10::Device device_of(const Options& o, const train::World& world) {
   }
 }
 
-/// Rank 0 has five connections with each of the others, four of them where all
-/// meet.
-void need_files(const train::World& world) {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-  const rlim_t most = 5 * static_cast<rlim_t>(world.size) + 100;
-  if (limit.rlim_cur < most)
-    throw std::runtime_error(std::to_string(world.size) + " processes need " +
-                             std::to_string(most) +
-                             " open files at rank 0, and this system allows " +
-                             std::to_string(limit.rlim_cur) + " (ulimit -Hn)");
-}
-
-/// Ends the process, from any thread, because of another one.
-std::function<void(const std::string&)>& give_up() {
-  static std::function<void(const std::string&)> f;
-  return f;
-}
-
-/// c10d reads from where all meet in a thread of its own too, whose exceptions
-/// (a connection that is reset) nobody takes.
-[[noreturn]] void end_of_thread() {
-  std::string why = "unknown";
-  try {
-    if (const std::exception_ptr e = std::current_exception())
-      std::rethrow_exception(e);
-  } catch (const std::system_error& e) {
-    give_up()(train::host_of(train::world_of_process()) +
-              " has gone: " + train::reason(e));
-  } catch (const std::exception& e) {
-    why = train::reason(e);
-  } catch (...) {
-  }
-  report_failure("an error that nobody took: " + why, 1);
-  std::abort();
-}
-
 /// As one of several processes, where a launcher says so.
 void run(const Options& o) {
   const train::World world = train::world_of_process();
@@ -320,7 +274,6 @@ void run(const Options& o) {
   const auto begun = std::make_shared<std::atomic<bool>>(false);
   if (world.size == 1)
     return run(o, place_of(o, world.restarts > 0), device, nullptr, *begun);
-  need_files(world);
   const auto advised = [begun, directory](const std::string& why) {
     return *begun ? why +
                         "; the last checkpoint is kept: go on with `aft train "
@@ -328,22 +281,10 @@ void run(const Options& o) {
                         directory + "`"
                   : why;
   };
-  give_up() = [advised](const std::string& why) {
-    _exit(report_failure(advised(why), kPeerFailed));
-  };
-  std::set_terminate(end_of_thread);
-  // Given up in a long validation, say, or while files are read.
-  train::Group group(world, o.timeout, give_up());
-  try {
+  in_group(world, o.timeout, advised, [&](train::Group& group) {
     // torchrun's agents count apart.
     run(o, place_of(o, group.any(world.restarts > 0)), device, &group, *begun);
-    group.leave();
-  } catch (const train::PeerError& e) {
-    throw train::PeerError(advised(e.what()));
-  } catch (const std::exception& e) {
-    group.fail(train::reason(e));
-    throw;
-  }
+  });
 }
 
 }  // namespace

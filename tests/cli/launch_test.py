@@ -31,17 +31,22 @@ class Launch(Runs):
         self.assertEqual(said.stdout.count("20 steps already"), 1)
 
     def test_interrupt_saves_once(self):
-        out = self.work / "run"
-        run = self.begin("launch", "-n", 2, "--", "train", PRESET, "--out", out,
-                         *ENDLESS)  # fmt: skip
-        self.await_steps(run, out)
-        run.send_signal(signal.SIGINT)
-        said, errors = run.communicate(timeout=TIMEOUT)
-        self.assertEqual(run.returncode, 0, errors)
-        self.assertEqual(said.count("saved at step"), 1, said)
-        step = int(said.split("saved at step ")[1].split(";")[0])
-        done = self.succeed("train", "--resume", out, "--steps", step + 1)
-        self.assertIn(f"going on from step {step}", done.stderr)
+        for early in (True, False):
+            out = self.work / f"run{early}"
+            run = self.begin("launch", "-n", 2, "--", "train", PRESET, "--out",
+                             out, *ENDLESS)  # fmt: skip
+            if early:
+                while not out.exists():
+                    self.assertIsNone(run.poll())
+            else:
+                self.await_steps(run, out)
+            run.send_signal(signal.SIGINT)
+            said, errors = run.communicate(timeout=TIMEOUT)
+            self.assertEqual(run.returncode, 0, errors)
+            self.assertEqual(said.count("saved at step"), 1, said)
+            step = int(said.split("saved at step ")[1].split(";")[0])
+            done = self.succeed("train", "--resume", out, "--steps", step + 1)
+            self.assertIn(f"going on from step {step}", done.stderr)
 
     def test_starts_again_from_the_last_checkpoint(self):
         whole, torn = self.work / "whole", self.work / "torn"

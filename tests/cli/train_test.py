@@ -44,6 +44,27 @@ class TestTrain(ProgramTest):
         self.assertIn(f"aft train --resume {out}", stdout)
         self.assertTrue((out / "state/checkpoint.safetensors").exists())
 
+    def test_interrupt_saves_from_the_first_moment(self):
+        for i in range(4):
+            out = self.work / f"run{i}"
+            # Made by the program, or before it: then its first file counts.
+            if i % 2:
+                out.mkdir()
+            begun = out / "state" if i % 2 else out
+            run = subprocess.Popen(
+                [AFT, "train", PRESET, "--out", str(out), *SMALL,
+                 "--set", "train.steps=1000000"],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            deadline = time.monotonic() + 60
+            while not begun.exists():
+                self.assertLess(time.monotonic(), deadline)
+            run.send_signal(signal.SIGINT)
+            stdout, stderr = run.communicate(timeout=60)
+            self.assertEqual(run.returncode, 0, stderr)
+            step = int(stdout.split("saved at step ")[1].split(";")[0])
+            self.succeed("train", "--resume", out, "--steps", step + 1)
+
     def test_whole_way(self):
         text = self.work / "text"
         text.write_text("All work and no play makes Jack a dull boy.\n" * 400)
