@@ -86,6 +86,16 @@ struct Remover {
   }
 };
 
+/// All that was written there is on the disk.
+void settle(const std::string& directory) {
+  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int error = fd < 0 || syncfs(fd) != 0 ? errno : 0;
+  if (fd >= 0) close(fd);
+  if (error != 0)
+    throw DataError(directory +
+                    ": cannot be written to: " + std::strerror(error));
+}
+
 }  // namespace
 
 const std::vector<Dataset>& datasets() {
@@ -181,6 +191,8 @@ std::string fetch(const Dataset& set, const std::string& directory,
       throw DataError(set.name + ": " + set.address +
                       ": tar failed with exit code " + std::to_string(tar));
   }
+  // A name says that what has it is whole, also after power fails.
+  settle(directory);
   if (rename(unpacked.c_str(), path.c_str()) != 0)
     throw DataError(path + ": cannot be written: " + std::strerror(errno));
   return path;

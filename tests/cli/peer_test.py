@@ -2,6 +2,7 @@
 reached. Argument: the program."""
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -10,7 +11,7 @@ import subprocess
 import time
 
 from program import TIMEOUT, aft, main, metrics
-from ranks import ENDLESS, PRESET, SMALL, SOON, Runs, ranks_below
+from ranks import ENDLESS, PRESET, SMALL, SOON, Runs, free_port, ranks_below
 
 
 class Peer(Runs):
@@ -66,6 +67,39 @@ class Peer(Runs):
         self.assertIn("rank 1 does not answer", last)
         self.assertIn(f"aft train --resume {out}", last)
         self.assertEqual(len(metrics(out)), 1)  # it never came back
+
+    def test_a_job_that_is_suspended_goes_on(self):
+        """As Slurm does it, and a laptop that is closed: nobody is blamed."""
+        out = self.work / "run"
+        run = self.begin("launch", "-n", 2, "--", "train", PRESET, "--out", out,
+                         *ENDLESS)  # fmt: skip
+        self.await_steps(run, out)
+        ranks = ranks_below(run.pid).values()
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in ranks:
+                os.kill(pid, number)
+            time.sleep(8)  # more than two timeouts
+        self.await_steps(run, out, 5 * len(metrics(out)) + 10)
+        run.send_signal(signal.SIGINT)
+        said, errors = run.communicate(timeout=TIMEOUT)
+        self.assertEqual(run.returncode, 0, errors)
+        self.assertIn("saved at step", said)
+
+    def test_more_ranks_than_open_files(self):
+        files = (200, 200)
+        run = self.begin(
+            "train", PRESET, "--out", self.work / "run", *SMALL,
+            env=os.environ | {
+                "RANK": "0", "WORLD_SIZE": "40", "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(free_port()),
+            },
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, files),
+        )  # fmt: skip
+        _, errors = run.communicate(timeout=TIMEOUT)
+        self.assertEqual(run.returncode, 1, errors)
+        last = errors.splitlines()[-1]
+        self.assertIn("40 processes need 300 open files", last)
+        self.assertIn("allows 200", last)
 
     def test_a_port_that_is_taken(self):
         with socket.socket() as s:
