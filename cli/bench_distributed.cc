@@ -100,7 +100,7 @@ void run(const Options& o) {
   const int steps = o.steps > 0 ? o.steps : o.quick ? 2 : 10;
   const int repeat = o.repeat > 0 ? o.repeat : o.quick ? 1 : 5;
   std::vector<double> one, several, silent;
-  Step last;
+  Step least;
   {
     Progress progress(static_cast<size_t>(repeat));
     for (int i = 0; i < repeat; ++i) {
@@ -108,13 +108,15 @@ void run(const Options& o) {
                     " processes, in turns");
       one.push_back(measure(1, text, steps, false).ms);
       silent.push_back(measure(o.processes, text, steps, true).ms);
-      last = measure(o.processes, text, steps, false);
-      several.push_back(last.ms);
+      const Step step = measure(o.processes, text, steps, false);
+      several.push_back(step.ms);
+      // What other programs send adds to it.
+      if (i == 0 || step.sent < least.sent) least = step;
     }
   }
   const double n = o.processes, ms = median(several),
                efficiency = median(one) / ms, exchange = median(silent) / ms,
-               bound = 2 * (n - 1) / n * last.gradients, sent = last.sent / n;
+               bound = 2 * (n - 1) / n * least.gradients, sent = least.sent / n;
   if (o.json) {
     const nlohmann::ordered_json j = {{"preset", o.preset},
                                       {"processes", o.processes},
@@ -124,7 +126,7 @@ void run(const Options& o) {
                                       {"step_ms", ms},
                                       {"efficiency", efficiency},
                                       {"exchange_efficiency", exchange},
-                                      {"gradient_bytes", last.gradients},
+                                      {"gradient_bytes", least.gradients},
                                       {"sent_bytes", sent},
                                       {"ring_bound_bytes", bound},
                                       {"sent_over_bound", sent / bound}};
@@ -141,7 +143,7 @@ void run(const Options& o) {
                    0)
             << o.preset << ", batch " << train_config(config).batch << " and "
             << o.threads << (o.threads == 1 ? " thread" : " threads")
-            << " a process; gradients of " << number(last.gradients / 1e6)
+            << " a process; gradients of " << number(least.gradients / 1e6)
             << " MB\n";
 }
 

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
@@ -24,22 +25,37 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kGrace(20);  // for the others to see it and end
 
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  auto* any = reinterpret_cast<sockaddr*>(&address);
-  const bool good = fd >= 0 && bind(fd, any, length) == 0 &&
-                    getsockname(fd, any, &length) == 0;
-  const int why = errno;
-  if (fd >= 0) close(fd);
-  if (!good)
-    throw std::runtime_error(std::string("launch: no port on this machine: ") +
-                             std::strerror(why));
-  return ntohs(address.sin_port);
-}
+/// A port that nobody else is given while this lives, but where rank 0 may
+/// listen.
+class FreePort {
+ public:
+  FreePort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    const int on = 1;
+    if (fd_ < 0 ||
+        setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+        bind(fd_, any, length) != 0 || getsockname(fd_, any, &length) != 0) {
+      const int why = errno;
+      if (fd_ >= 0) close(fd_);
+      throw std::runtime_error(
+          std::string("launch: no port on this machine: ") +
+          std::strerror(why));
+    }
+    number_ = ntohs(address.sin_port);
+  }
+  ~FreePort() { close(fd_); }
+  FreePort(const FreePort&) = delete;
+  FreePort& operator=(const FreePort&) = delete;
+  int number() const { return number_; }
+
+ private:
+  const int fd_;
+  int number_ = 0;
+};
 
 /// The processes that still run.
 struct Ranks {
@@ -94,7 +110,8 @@ void run(const Options& o) {
 
 Launched launch(int processes, const std::vector<std::string>& arguments,
                 int port, int restarts, int rank0_out) {
-  if (port == 0) port = free_port();
+  std::optional<FreePort> free;
+  if (port == 0) port = free.emplace().number();
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   Ranks ranks;
   for (int r = 0; r < processes; ++r) {

@@ -32,11 +32,10 @@ void TrainLine::show(const train::Report& r, bool reported) {
   if (r.validated) line += validation(r);
   if (r.sparsity) line += "  kernels: " + described(*r.sparsity, drawn_);
   if (terminal_) {
-    std::cerr << '\r' << line << "\033[K" << (r.validated ? "\n" : "")
-              << std::flush;
+    std::cerr << "\r" + line + "\033[K" + (r.validated ? "\n" : "");
     open_ = !r.validated;
   } else if (reported) {
-    std::cerr << line << std::endl;
+    std::cerr << line + "\n";  // in one piece: other ranks write there too
   }
 }
 

@@ -151,13 +151,18 @@ void Watch::fail(const std::string& why) {
     changed_.notify_all();
   }
   // In a thread of its own: who asks rank 0 may wait for ever.
-  if (!known)
-    std::thread([self = shared_from_this(), fault] {
+  if (!known) {
+    const std::shared_ptr<Outcome> told = expect();
+    std::thread([self = shared_from_this(), told, fault] {
       try {
         self->tell(fault);
       } catch (const std::exception&) {
       }
+      self->came(*told, "");
     }).detach();
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait_for(lock, 10 * kBeat, [&] { return told->done; });
+  }
   if (!known || world_.rank == 0) linger();
   const std::lock_guard<std::mutex> lock(mutex_);
   stop_ = true;

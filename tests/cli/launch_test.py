@@ -38,6 +38,7 @@ class Launch(Runs):
             if early:
                 while not out.exists():
                     self.assertIsNone(run.poll())
+                    time.sleep(0.001)
             else:
                 self.await_steps(run, out)
             run.send_signal(signal.SIGINT)
@@ -50,15 +51,18 @@ class Launch(Runs):
 
     def test_starts_again_from_the_last_checkpoint(self):
         whole, torn = self.work / "whole", self.work / "torn"
-        steps = ["--set", "train.steps=400"]
+        steps = ["--set", "train.steps=1500"]
         self.succeed("launch", "-n", 2, "--", "train", PRESET, "--out", whole,
                      *SMALL, *steps)  # fmt: skip
         run = self.begin("launch", "-n", 2, "--max-restarts", 2, "--", "train",
                          PRESET, "--out", torn, *SMALL, *steps)  # fmt: skip
-        for kill, rank in ((10, 1), (150, 0)):
+        for kill, rank in ((10, 1), (700, 0)):
             self.await_steps(run, torn, kill)
-            os.kill(ranks_below(run.pid)[rank], signal.SIGKILL)
-            while len(ranks_below(run.pid)) == 2:
+            killed = ranks_below(run.pid)
+            os.kill(killed[rank], signal.SIGKILL)
+            # Until others are there.
+            while len(set(ranks_below(run.pid).values()) - set(killed.values())) < 2:
+                self.assertIsNone(run.poll())
                 time.sleep(0.05)
         _, errors = run.communicate(timeout=TIMEOUT)
         self.assertEqual(run.returncode, 0, errors)
@@ -171,7 +175,8 @@ class Launch(Runs):
         self.alike(one, two)
 
     def test_bench(self):
-        done = self.succeed("bench", "distributed", "--quick", "--json")
+        done = self.succeed("bench", "distributed", "--quick", "--repeat", 3,
+                            "--json")  # fmt: skip
         row = json.loads(done.stdout)
         self.assertEqual(row["processes"], 2)
         self.assertGreater(row["step_ms"], 0)
@@ -189,8 +194,9 @@ class Launch(Runs):
             self.assertGreater(row["first_bytes"], 1e7)
             if "ASAN_OPTIONS" in os.environ:  # which keeps what is freed
                 continue
-            self.assertGreater(row["ratio"], 0.98)
-            self.assertLess(row["ratio"], 1.03)
+            # Of a small process: one more arena of the allocator is seen.
+            self.assertGreater(row["ratio"], 0.95)
+            self.assertLess(row["ratio"], 1.05)
 
     def test_another_run_is_never_taken_over(self):
         old = self.work / "old"

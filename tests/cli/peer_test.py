@@ -52,7 +52,7 @@ class Peer(Runs):
              "--set", "data.valid_bytes=1900000", "--set", "train.validate=2",
              "--set", "train.report=1",
              "--set", "model.width=256", "--set", "model.layers=4",
-             "--timeout", "2"],
+             "--timeout", "4"],
         )  # fmt: skip
         self.await_steps(runs[0], out, 5)  # one line: the first step
         time.sleep(5)  # in the validation after the second
@@ -78,7 +78,7 @@ class Peer(Runs):
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for pid in ranks:
                 os.kill(pid, number)
-            time.sleep(8)  # more than two timeouts
+            time.sleep(11)  # more than two timeouts
         self.await_steps(run, out, 5 * len(metrics(out)) + 10)
         run.send_signal(signal.SIGINT)
         said, errors = run.communicate(timeout=TIMEOUT)

@@ -4,6 +4,7 @@ argument, calls of it that must succeed or fail, and runs that are disturbed."""
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -84,10 +85,12 @@ class ProgramTest(unittest.TestCase):
         checkpoint, and goes on to its end. What it said each time."""
 
         def saved():
-            checkpoint = out / "state/checkpoint.safetensors"
-            return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+            # Before its config.json, a run has nothing to go on from.
+            if not (out / "config.json").exists():
+                return 0
+            return (out / "state/checkpoint.safetensors").stat().st_mtime_ns
 
-        told = []
+        told, first, again = [], arguments, 0
         while True:
             number = signals[len(told)] if len(told) < len(signals) else None
             before, deadline = saved(), time.monotonic() + TIMEOUT
@@ -109,8 +112,14 @@ class ProgramTest(unittest.TestCase):
             # The latter, if it was killed between its last checkpoint and its end.
             if ": done;" in told[-1] or "steps already" in told[-1]:
                 self.assertEqual(run.returncode, 0)
-                self.assertGreaterEqual(len(told), 2)
-                return told
+                if len(told) > 1:
+                    return told
+                # Faster than this test: once more.
+                again += 1
+                self.assertLess(again, 5)
+                shutil.rmtree(out)
+                told, arguments = [], first
+                continue
             self.assertIsNotNone(number, told[-1])
             killed = number == signal.SIGKILL
             self.assertEqual(run.returncode, -number if killed else 0)

@@ -16,16 +16,20 @@ SMALL = sets(
     train__validate=10, train__save=3, train__report=5, data__valid_bytes=2000,
     train__steps=20,
 )  # fmt: skip
-ENDLESS = [*SMALL, "--set", "train.steps=1000000", "--timeout", "3"]
+ENDLESS = [*SMALL, "--set", "train.steps=1000000", "--timeout", "5"]
 # From the death of one to the end of all: the timeout, the look for who it was,
-# and a machine that does other things too.
-SOON = 40
+# the launcher's patience, and a machine that does other things too.
+SOON = 120
+HELD = []
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Nobody else is given it, but who asks for it may listen there."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("127.0.0.1", 0))
+    HELD.append(s)
+    return s.getsockname()[1]
 
 
 def rank_of(pid):

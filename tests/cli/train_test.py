@@ -58,7 +58,9 @@ class TestTrain(ProgramTest):
             )  # fmt: skip
             deadline = time.monotonic() + 60
             while not begun.exists():
+                self.assertIsNone(run.poll())
                 self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.001)
             run.send_signal(signal.SIGINT)
             stdout, stderr = run.communicate(timeout=60)
             self.assertEqual(run.returncode, 0, stderr)

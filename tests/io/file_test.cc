@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "aft/io/safetensors.h"
+#include "tests/scratch.h"
 
 namespace aft::io {
 namespace {
@@ -28,10 +29,7 @@ std::string contents(const std::string& path) {
 
 class WriteFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = ::testing::TempDir() + "/file_test_XXXXXX";
-    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
-  }
+  void SetUp() override { directory_ = new_folder(); }
   std::vector<std::string> listing() const {
     std::vector<std::string> names;
     for (const auto& e : std::filesystem::directory_iterator(directory_))

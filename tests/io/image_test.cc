@@ -15,6 +15,7 @@
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
 #include "tests/io/image_fixture.h"
+#include "tests/scratch.h"
 
 namespace aft::io {
 namespace {
@@ -98,13 +99,8 @@ TEST(ReadImage, StrayBytesBeforeAMarkerDoNotMatter) {
 class Files : public ::testing::Test {
  protected:
   void SetUp() override {
-    directory_ = ::testing::TempDir() + "/image_test_XXXXXX";
-    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
+    directory_ = new_folder();
     path_ = directory_ + "/a";
-  }
-  void TearDown() override {
-    ::unlink(path_.c_str());
-    ::rmdir(directory_.c_str());
   }
   void expect_unreadable(const std::string& part) {
     expect_error([&] { read_image(path_); }, {path_ + ": ", part});

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "aft/io/safetensors.h"
+#include "tests/scratch.h"
 
 namespace aft::io {
 
@@ -123,17 +124,11 @@ inline std::string error_in_child(const std::function<void()>& body) {
 class SafeTensorsTest : public testing::Test {
  protected:
   void SetUp() override {
-    dir_ = testing::TempDir() + "safetensors_XXXXXX";
-    ASSERT_NE(mkdtemp(dir_.data()), nullptr);
+    dir_ = new_folder();
     path_ = dir_ + "/model.safetensors";
   }
 
-  void TearDown() override {
-    chmod(dir_.c_str(), 0700);
-    for (const std::string& name : listing())
-      unlink((dir_ + "/" + name).c_str());
-    rmdir(dir_.c_str());
-  }
+  void TearDown() override { chmod(dir_.c_str(), 0700); }
 
   std::vector<std::string> listing() const {
     std::vector<std::string> names;

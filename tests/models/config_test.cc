@@ -7,6 +7,8 @@
 #include <fstream>
 #include <functional>
 
+#include "tests/scratch.h"
+
 namespace aft::models {
 namespace {
 
@@ -96,7 +98,7 @@ TEST(Config, Files) {
               read_json_file("/nowhere/x.json");
             }).find("/nowhere/x.json: cannot be opened"),
             std::string::npos);
-  const std::string path = ::testing::TempDir() + "/config_test.json";
+  const std::string path = scratch() + "/config_test.json";
   std::ofstream(path) << "{\"a\": ";
   EXPECT_NE(failure([&] { read_json_file(path); }).find(path + ": not JSON"),
             std::string::npos);
@@ -105,7 +107,7 @@ TEST(Config, Files) {
 
 /// The error of a file of this text.
 std::string of_file(const std::string& text) {
-  const std::string path = ::testing::TempDir() + "/config_hostile.json";
+  const std::string path = scratch() + "/config_hostile.json";
   std::ofstream(path, std::ios::binary) << text;
   std::string out = failure([&] { read_json_file(path); });
   std::remove(path.c_str());

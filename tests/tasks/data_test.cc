@@ -14,6 +14,7 @@
 #include "aft/tasks/image.h"
 #include "aft/tasks/pictures.h"
 #include "aft/tasks/presets.h"
+#include "tests/scratch.h"
 
 namespace aft::tasks {
 namespace {
@@ -32,14 +33,6 @@ std::string failure(const std::function<void()>& f) {
 
 bool has(const std::string& text, const std::string& word) {
   return text.find(word) != std::string::npos;
-}
-
-/// A fresh folder of that name.
-std::string folder(const std::string& name) {
-  const std::string path = ::testing::TempDir() + "/" + name;
-  fs::remove_all(path);
-  fs::create_directories(path);
-  return path;
 }
 
 TEST(Order, AnEpochIsEverythingOnce) {
@@ -219,10 +212,8 @@ TEST(Pictures, BuiltIn) {
 }
 
 TEST(Fetch, ChecksWhatComes) {
-  const std::string directory = ::testing::TempDir() + "/fetch_test",
-                    source = directory + "/source", name = "abc";
-  fs::remove_all(directory);
-  fs::create_directory(directory);
+  const std::string directory = new_folder(), source = directory + "/source",
+                    name = "abc";
   std::ofstream(source) << "abc";
   // SHA-256 of "abc" is the standard's own example.
   Dataset set{name, "", "file://" + source, 3,
@@ -250,8 +241,7 @@ TEST(Fetch, ChecksWhatComes) {
 }
 
 TEST(Fetch, UnpacksArchives) {
-  const std::string directory = ::testing::TempDir() + "/archive_test";
-  fs::remove_all(directory);
+  const std::string directory = new_folder();
   fs::create_directories(directory + "/from/things");
   std::ofstream(directory + "/from/things/one") << "1";
   const std::string archive = directory + "/a.tar.gz";
@@ -290,8 +280,10 @@ TEST(Presets, AllOfThemFit) {
     EXPECT_FALSE(p.about.empty());
     const Json& model = config.at("model");
     if (model.contains("network") ||
-        model["layers"].get<int64_t>() * model["width"].get<int64_t>() <= 2048)
+        model["layers"].get<int64_t>() * model["width"].get<int64_t>() <=
+            2048) {
       EXPECT_FALSE(task_kind(config).model(config)->parameters().empty());
+    }
   }
   EXPECT_THROW(preset("enwik8-aft-lokal"), models::ConfigError);
 }

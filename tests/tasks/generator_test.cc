@@ -8,6 +8,7 @@
 
 #include "aft/io/safetensors.h"
 #include "aft/train/checkpoint.h"
+#include "tests/scratch.h"
 
 namespace aft::tasks {
 namespace {
@@ -101,7 +102,7 @@ TEST(Generator, StreamsAreForwardPasses) {
 }
 
 TEST(Generator, GoesOnFromAFile) {
-  const std::string path = ::testing::TempDir() + "/generator.safetensors";
+  const std::string path = scratch() + "/generator.safetensors";
   for (const std::string& mixer : nn::mixer_kinds(true)) {
     SCOPED_TRACE(mixer);
     torch::manual_seed(3);
@@ -129,7 +130,7 @@ TEST(Generator, GoesOnFromAFile) {
 
 /// Tensors without a number in them may claim any length.
 TEST(Generator, AFileThatAsksForAllMemory) {
-  const std::string path = ::testing::TempDir() + "/generator_hostile";
+  const std::string path = scratch() + "/generator_hostile";
   const int64_t kMuch = int64_t{1} << 40;
   const auto failure = [&](const char* mixer, const train::NamedTensors& all,
                            int64_t position) {

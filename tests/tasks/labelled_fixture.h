@@ -11,20 +11,13 @@
 #include <vector>
 
 #include "aft/tasks/labelled.h"
+#include "tests/scratch.h"
 
 namespace aft::tasks {
 
 namespace fs = std::filesystem;
 
 using Strings = std::vector<std::string>;
-
-/// A fresh folder of that name.
-inline std::string folder(const std::string& name) {
-  const std::string path = ::testing::TempDir() + "/labelled_" + name;
-  fs::remove_all(path);
-  fs::create_directories(path);
-  return path;
-}
 
 inline void write(const std::string& path, const std::string& bytes) {
   fs::create_directories(fs::path(path).parent_path());

@@ -15,6 +15,7 @@
 #include "aft/io/safetensors.h"
 #include "aft/tasks/memory.h"
 #include "aft/train/checkpoint.h"
+#include "tests/scratch.h"
 #include "tests/tasks/small_models.h"
 
 namespace aft::tasks {
@@ -24,12 +25,10 @@ namespace {
 class ModelDirectory : public ::testing::Test {
  protected:
   void SetUp() override {
-    path_ = ::testing::TempDir() + "task_test_XXXXXX";
-    ASSERT_NE(mkdtemp(path_.data()), nullptr);
+    path_ = new_folder();
     config_.layers = 2, config_.width = 16, config_.length = 8;
     config_.rank = 3, config_.heads = 4;
   }
-  void TearDown() override { std::filesystem::remove_all(path_); }
 
   /// Saves the first weights with one number in one tensor changed.
   void save(const std::string& tensor, int64_t element, double value) const {

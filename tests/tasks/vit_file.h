@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <set>
@@ -14,6 +12,7 @@
 
 #include "aft/io/safetensors.h"
 #include "aft/train/checkpoint.h"
+#include "tests/scratch.h"
 
 namespace aft::tasks {
 
@@ -88,19 +87,8 @@ inline Map hugging_face(const Map& from, const std::string& prefix) {
   return m;
 }
 
-/// A folder of this process, which goes with it.
-inline const std::string& folder() {
-  struct Folder {
-    std::string path = ::testing::TempDir() + "vit_XXXXXX";
-    Folder() { EXPECT_NE(mkdtemp(path.data()), nullptr); }
-    ~Folder() { std::filesystem::remove_all(path); }
-  };
-  static const Folder own;
-  return own.path;
-}
-
 inline std::string save(const Map& m, const std::string& name = "vit") {
-  const std::string path = folder() + "/" + name + ".safetensors";
+  const std::string path = scratch() + "/" + name + ".safetensors";
   train::save_tensors(path, {m.begin(), m.end()});
   return path;
 }

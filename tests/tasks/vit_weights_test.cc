@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <filesystem>
 #include <set>
 
 #include "aft/io/file.h"
@@ -15,7 +14,6 @@
 namespace aft::tasks {
 namespace {
 
-namespace fs = std::filesystem;
 
 /// A model like `from`, with another mixer.
 models::Classifier other(models::ClassifierConfig c, const std::string& mixer) {
@@ -186,9 +184,7 @@ TEST(Transfer, OtherSizesAreNamed) {
 
 /// A directory with a model of ours.
 std::string directory(models::ClassifierImpl& model, const std::string& name) {
-  const std::string path = folder() + "/" + name;
-  fs::remove_all(path);
-  fs::create_directories(path);
+  const std::string path = folder(name);
   const auto& c = model.config;
   const Json config{
       {"task", "classification"},

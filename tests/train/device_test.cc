@@ -114,8 +114,8 @@ TEST(Device, SeveralProcessesTrainAsOne) {
 
 TEST(Device, RunsGoOnOnAnotherOne) {
   const Json config = few(language(), 12);
-  const torch::Tensor alone = train(config, 1, new_directory());
-  const std::string changing = new_directory();
+  const torch::Tensor alone = train(config, 1, new_folder());
+  const std::string changing = new_folder();
   train(config, 2, changing, 4, kDevice);
   train(config, 1, changing, 5);
   const torch::Tensor end = train(config, 1, changing, 1000, kDevice);

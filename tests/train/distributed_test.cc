@@ -53,7 +53,7 @@ TEST(Distributed, TrainsEveryMixerAndNetwork) {
 }
 
 TEST(Distributed, GoesOnWithAnotherNumberOfProcesses) {
-  const std::string one = new_directory(), changing = new_directory();
+  const std::string one = new_folder(), changing = new_folder();
   const torch::Tensor alone = train(language(), 1, one);
   train(language(), 4, changing, 5);
   train(language(), 1, changing, 6);
@@ -61,7 +61,7 @@ TEST(Distributed, GoesOnWithAnotherNumberOfProcesses) {
   EXPECT_LT((end - alone).abs().max().item<double>(), 2e-4);
   EXPECT_EQ(metrics(changing).size(), 20u);
   // The same number of processes goes on to the bit.
-  const std::string whole = new_directory(), parts = new_directory();
+  const std::string whole = new_folder(), parts = new_folder();
   const torch::Tensor straight = train(language(), 2, whole);
   train(language(), 2, parts, 9);
   EXPECT_TRUE(torch::equal(train(language(), 2, parts), straight));
@@ -98,7 +98,7 @@ TEST(Distributed, WhatCannotBeSplitIsRefused) {
 TEST(Distributed, ALossThatIsNotFiniteEndsAll) {
   Json config = language();
   config["train"]["rate"] = 1e20, config["train"]["clip"] = 0;
-  const std::string directory = new_directory();
+  const std::string directory = new_folder();
   std::vector<std::unique_ptr<Trained>> runs;
   for (int r = 0; r < 2; ++r) runs.push_back(std::make_unique<Trained>(config));
   in_ranks(2, 20, [&](Group& g) {

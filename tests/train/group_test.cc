@@ -85,11 +85,11 @@ TEST(Group, OneThatEndsEarlyIsNamed) {
 }
 
 TEST(Group, OneThatLivesButDoesNotComeIsNamed) {
-  in_ranks(2, 0.3, [](Group& g) {
+  in_ranks(2, 1, [](Group& g) {
     torch::Tensor x = torch::ones({10});
     g.sum(x);
     if (g.rank() == 1) {
-      std::this_thread::sleep_for(std::chrono::seconds(8));
+      std::this_thread::sleep_for(std::chrono::seconds(20));
     }
     try {
       g.sum(x);
@@ -171,7 +171,8 @@ TEST(Group, WhoDiesWhileTheyConnectIsNamed) {
 
 /// A program of somebody else's at a port.
 int listening(uint16_t port) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+  EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -232,15 +233,18 @@ TEST(Group, WhoCannotBeMetSaysWhy) {
 /// A process that is at work, and asks for nothing, hears of it too.
 TEST(Group, WhoIsAtWorkIsToldThatItIsStuck) {
   std::promise<std::string> said;
+  std::promise<void> met;
   World world;
   world.size = 2, world.port = free_port();
-  std::thread other([world]() mutable {
+  std::thread other([world, &met]() mutable {
     world.rank = 1;
     Group g(world, 2);
-    g.any(false);  // and ends early
+    g.any(false);
+    met.get_future().wait();  // and ends early
   });
   Group g(world, 2, [&](const std::string& why) { said.set_value(why); });
   g.any(false);
+  met.set_value();
   other.join();
   std::future<std::string> told = said.get_future();
   ASSERT_EQ(told.wait_for(std::chrono::seconds(30)), std::future_status::ready);

@@ -14,8 +14,11 @@
 
 namespace aft::train {
 
+/// Nobody else is given it while this process lives, but who asks for it may
+/// listen there.
 inline uint16_t free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+  EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -23,7 +26,6 @@ inline uint16_t free_port() {
   auto* any = reinterpret_cast<sockaddr*>(&address);
   EXPECT_EQ(bind(fd, any, length), 0);
   EXPECT_EQ(getsockname(fd, any, &length), 0);
-  close(fd);
   return ntohs(address.sin_port);
 }
 

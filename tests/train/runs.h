@@ -15,17 +15,12 @@
 #include "aft/tasks/task.h"
 #include "aft/train/checkpoint.h"
 #include "aft/train/trainer.h"
+#include "tests/scratch.h"
 #include "tests/train/ranks.h"
 
 namespace aft::train {
 
 using models::Json;
-
-inline std::string new_directory() {
-  std::string path = ::testing::TempDir() + "/run_XXXXXX";
-  EXPECT_NE(mkdtemp(path.data()), nullptr);
-  return path;
-}
 
 inline const Json kTrain = {
     {"steps", 20}, {"batch", 8}, {"accumulate", 2},
@@ -172,13 +167,13 @@ inline torch::Tensor train(const Json& config, int N,
 inline void expect_alike(const Json& config, std::initializer_list<int> sizes,
                          torch::Device device = torch::kCPU,
                          double most = 2e-4) {
-  const std::string one = new_directory();
+  const std::string one = new_folder();
   const torch::Tensor alone = train(config, 1, one);
   const std::vector<Json> curve = metrics(one);
   ASSERT_EQ(curve.size(), config["train"]["steps"].get<size_t>());
   for (const int N : sizes) {
     SCOPED_TRACE(std::to_string(N) + " processes");
-    const std::string several = new_directory();
+    const std::string several = new_folder();
     const torch::Tensor together = train(config, N, several, 1000, device);
     // Of weights of about 0.3 and steps of up to 20 times 1e-3.
     EXPECT_LT((together - alone).abs().max().item<double>(), most);

@@ -16,6 +16,7 @@
 #include "aft/io/safetensors.h"
 #include "aft/tasks/language.h"
 #include "aft/train/checkpoint.h"
+#include "tests/scratch.h"
 #include "tests/train/normed_task.h"
 
 namespace aft::train {
@@ -35,12 +36,6 @@ tasks::Text text() {
   std::string bytes;
   for (int i = 0; i < 4000; ++i) bytes += static_cast<char>('a' + i * i % 19);
   return tasks::Text::from(bytes, "bytes");
-}
-
-std::string new_directory() {
-  std::string path = ::testing::TempDir() + "/trainer_test_XXXXXX";
-  EXPECT_NE(mkdtemp(path.data()), nullptr);
-  return path;
 }
 
 std::string contents(const std::string& path) {
@@ -77,7 +72,7 @@ TEST(Trainer, LearnsAndLeavesAModel) {
   tasks::LanguageConfig c = small_config();
   c.train.steps = 150, c.train.rate = 1e-2, c.train.ema = 0;
   c.model.dropout = 0;
-  const std::string directory = new_directory();
+  const std::string directory = new_folder();
   ASSERT_TRUE(run(c, directory));
   std::istringstream lines(contents(directory + "/metrics.jsonl"));
   std::string line, last;
@@ -94,11 +89,11 @@ TEST(Trainer, LearnsAndLeavesAModel) {
 
 TEST(Trainer, AStoppedRunEndsToTheBitAsOneThatWasNot) {
   const tasks::LanguageConfig c = small_config();
-  const std::string whole = new_directory();
+  const std::string whole = new_folder();
   ASSERT_TRUE(run(c, whole));
   for (int stop_after : {1, 3, 5}) {
     SCOPED_TRACE(stop_after);
-    const std::string parts = new_directory();
+    const std::string parts = new_folder();
     int runs = 1;
     while (!run(c, parts, stop_after)) ++runs;
     EXPECT_GE(runs, 3);
@@ -111,7 +106,7 @@ TEST(Trainer, AStoppedRunEndsToTheBitAsOneThatWasNot) {
 
 TEST(Trainer, WhatCameAfterTheCheckpointComesAgain) {
   const tasks::LanguageConfig c = small_config();
-  const std::string whole = new_directory(), torn = new_directory();
+  const std::string whole = new_folder(), torn = new_folder();
   ASSERT_TRUE(run(c, whole));
   ASSERT_FALSE(run(c, torn, 7));
   // As if it had been killed later, in the middle of a line.
@@ -123,7 +118,7 @@ TEST(Trainer, WhatCameAfterTheCheckpointComesAgain) {
 
 TEST(Trainer, LinesOfMetricsThatAreNone) {
   const tasks::LanguageConfig c = small_config();
-  const std::string whole = new_directory(), odd = new_directory();
+  const std::string whole = new_folder(), odd = new_folder();
   ASSERT_TRUE(run(c, whole));
   ASSERT_FALSE(run(c, odd, 7));
   // Deep enough to end the stack of whoever calls himself for each level.
@@ -142,7 +137,7 @@ TEST(Trainer, RunningStatisticsResumeToTheBit) {
   TrainConfig c;
   c.steps = 12, c.batch = 5, c.save = 3, c.validate = 4, c.rate = 0.01;
   c.warmup = 1, c.ema = 0.9;
-  const std::string whole = new_directory(), torn = new_directory();
+  const std::string whole = new_folder(), torn = new_folder();
   {
     NormedTask task;
     ASSERT_TRUE(Trainer(task, c, whole).run({}));
@@ -169,7 +164,7 @@ TEST(Trainer, RunningStatisticsResumeToTheBit) {
 
 TEST(Trainer, ALossThatIsNotFiniteStopsAndKeepsTheCheckpoint) {
   tasks::LanguageConfig c = small_config();
-  const std::string directory = new_directory();
+  const std::string directory = new_folder();
   ASSERT_FALSE(run(c, directory, 4));
   const std::string before =
       contents(directory + "/state/checkpoint.safetensors");
@@ -194,7 +189,7 @@ TEST(Trainer, ALossThatIsNotFiniteStopsAndKeepsTheCheckpoint) {
 TEST(Trainer, WeightsThatAreBrokenAreNotSaved) {
   tasks::LanguageConfig c = small_config();
   c.train.save = 2;
-  const std::string whole = new_directory(), directory = new_directory();
+  const std::string whole = new_folder(), directory = new_folder();
   ASSERT_TRUE(run(c, whole));
   {
     tasks::LanguageTask task(c, text());
@@ -219,7 +214,7 @@ TEST(Trainer, WeightsThatAreBrokenAreNotSaved) {
 
 TEST(Trainer, WhoIsStoppedSavesNoBrokenWeightsEither) {
   tasks::LanguageConfig c = small_config();
-  const std::string directory = new_directory();
+  const std::string directory = new_folder();
   ASSERT_FALSE(run(c, directory, 3));
   const std::string before =
       contents(directory + "/state/checkpoint.safetensors");
@@ -238,7 +233,7 @@ TEST(Trainer, WhoIsStoppedSavesNoBrokenWeightsEither) {
 
 TEST(Trainer, ACheckpointWithNumbersThatAreNoneIsRefusedAndChangesNothing) {
   tasks::LanguageConfig c = small_config();
-  const std::string directory = new_directory();
+  const std::string directory = new_folder();
   tasks::LanguageTask task(c, text());
   {
     torch::NoGradGuard no_grad;
@@ -268,13 +263,13 @@ TEST(Trainer, MoreExamplesThanHaveNumbersAreRefused) {
        {&TrainConfig::steps, &TrainConfig::batch, &TrainConfig::accumulate}) {
     TrainConfig huge = c.train;
     huge.*key = std::numeric_limits<int64_t>::max();
-    EXPECT_THROW(Trainer(task, huge, new_directory()), TrainError);
+    EXPECT_THROW(Trainer(task, huge, new_folder()), TrainError);
   }
 }
 
 TEST(Trainer, AHostileCheckpointIsRefused) {
   tasks::LanguageConfig c = small_config();
-  const std::string directory = new_directory();
+  const std::string directory = new_folder();
   ASSERT_FALSE(run(c, directory, 2));
   const std::string file = directory + "/state/checkpoint.safetensors";
   for (const char* step : {"-5", "x", "", "9223372036854775808x"}) {
@@ -294,7 +289,7 @@ TEST(Trainer, AHostileCheckpointIsRefused) {
 
 TEST(Trainer, ResumeRemovesWhatKilledProcessesLeft) {
   tasks::LanguageConfig c = small_config();
-  const std::string directory = new_directory();
+  const std::string directory = new_folder();
   ASSERT_FALSE(run(c, directory, 2));
   // The first with the number of a process that lives, but is another.
   const std::string dead = directory + "/state/.unfinished-1-0",
@@ -313,7 +308,7 @@ TEST(Trainer, ResumeRemovesWhatKilledProcessesLeft) {
 
 TEST(Trainer, ACheckpointThatDoesNotFitIsRefused) {
   tasks::LanguageConfig c = small_config();
-  const std::string directory = new_directory();
+  const std::string directory = new_folder();
   ASSERT_FALSE(run(c, directory, 2));
   c.model.width = 32;
   try {
@@ -341,7 +336,7 @@ TEST(Entropy, IsOfModelsWithKernels) {
   c.train.entropy = 0.1;
   tasks::LanguageTask task(c, text());
   try {
-    Trainer trainer(task, c.train, new_directory());
+    Trainer trainer(task, c.train, new_folder());
     FAIL();
   } catch (const TrainError& e) {
     EXPECT_STREQ(e.what(),
@@ -361,7 +356,7 @@ TEST(Entropy, JoinsTheGradientsOnce) {
     for (auto& p : task.model().named_parameters())
       if (p.key().find("mixer.gamma") != std::string::npos)
         p.value().detach().fill_(1);
-    Trainer trainer(task, c.train, new_directory());
+    Trainer trainer(task, c.train, new_folder());
     const Report report = trainer.advance();
     return std::make_pair(report.loss, report.norm);
   };
@@ -389,7 +384,7 @@ TEST(Entropy, SparsityIsToldAndSmaller) {
     tasks::LanguageConfig c = conv_config();
     c.train.steps = 100, c.train.entropy = entropy, c.train.ema = 0;
     c.train.schedule = "constant", c.train.rate = 0.02;
-    const std::string directory = new_directory();
+    const std::string directory = new_folder();
     EXPECT_TRUE(run(c, directory));
     std::istringstream in(contents(directory + "/metrics.jsonl"));
     std::string line, end;
@@ -408,7 +403,7 @@ TEST(Entropy, SparsityIsToldAndSmaller) {
 TEST(Gumbel, StoppedAndResumedEndsWithTheSameBits) {
   tasks::LanguageConfig c = conv_config();
   c.model.gumbel = 0.5, c.train.entropy = 0.001;
-  const std::string whole = new_directory(), parts = new_directory();
+  const std::string whole = new_folder(), parts = new_folder();
   EXPECT_TRUE(run(c, whole));
   EXPECT_FALSE(run(c, parts, 5));
   EXPECT_FALSE(run(c, parts, 3));
