@@ -14,7 +14,6 @@
 namespace aft::tasks {
 namespace {
 
-
 /// A model like `from`, with another mixer.
 models::Classifier other(models::ClassifierConfig c, const std::string& mixer) {
   c.mixer = mixer, c.window = 3, c.rank = 4, c.heads = 2;
