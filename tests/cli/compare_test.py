@@ -8,7 +8,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from program import AFT, ProgramTest, main, metrics, sets
+from program import AFT, TIMEOUT, ProgramTest, main, metrics, sets
 
 SMALL = sets(model__layers=1, model__width=16, model__length=32,
              model__heads=2, data__valid_bytes=500)  # fmt: skip
@@ -119,14 +119,14 @@ class TestCompare(ProgramTest):
         for how in (signal.SIGINT, signal.SIGKILL):
             run = subprocess.Popen(command, stdout=subprocess.PIPE,
                                    stderr=subprocess.DEVNULL, text=True)  # fmt: skip
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + TIMEOUT
             while not checkpoint.exists():
                 self.assertLess(time.monotonic(), deadline)
                 self.assertIsNone(run.poll())
                 time.sleep(0.02)
             time.sleep(0.1)
             run.send_signal(how)
-            stdout, _ = run.communicate(timeout=60)
+            stdout, _ = run.communicate(timeout=TIMEOUT)
             if how == signal.SIGINT:
                 self.assertEqual(run.returncode, 0)
                 self.assertIn("0 of 2 systems done", stdout)

@@ -11,7 +11,7 @@ import time
 import unittest
 from pathlib import Path
 
-from program import AFT, ProgramTest, aft, main, sets
+from program import AFT, TIMEOUT, ProgramTest, aft, main, sets
 
 SMALL = sets(
     model__layers=1, model__width=16, model__length=32, train__batch=2,
@@ -27,20 +27,27 @@ class TestTrain(ProgramTest):
         # What a model writes need not be UTF-8.
         return self.succeed("generate", *arguments, errors=KEPT)
 
-    def test_interrupt_saves_and_says_how_to_go_on(self):
-        out = self.work / "run"
+    def interrupt(self, out, begun):
+        """A run without an end, once a file of it is there. What it said."""
         run = subprocess.Popen(
             [AFT, "train", PRESET, "--out", str(out), *SMALL,
              "--set", "train.steps=1000000"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        deadline = time.monotonic() + 60
-        while not (out / "metrics.jsonl").exists():
+        self.addCleanup(run.kill)
+        deadline = time.monotonic() + TIMEOUT
+        while not begun.exists():
+            self.assertIsNone(run.poll())
             self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.05)
+            time.sleep(0.001)
         run.send_signal(signal.SIGINT)
-        stdout, stderr = run.communicate(timeout=60)
+        stdout, stderr = run.communicate(timeout=TIMEOUT)
         self.assertEqual(run.returncode, 0, stderr)
+        return stdout
+
+    def test_interrupt_saves_and_says_how_to_go_on(self):
+        out = self.work / "run"
+        stdout = self.interrupt(out, out / "metrics.jsonl")
         self.assertIn(f"aft train --resume {out}", stdout)
         self.assertTrue((out / "state/checkpoint.safetensors").exists())
 
@@ -50,20 +57,7 @@ class TestTrain(ProgramTest):
             # Made by the program, or before it: then its first file counts.
             if i % 2:
                 out.mkdir()
-            begun = out / "state" if i % 2 else out
-            run = subprocess.Popen(
-                [AFT, "train", PRESET, "--out", str(out), *SMALL,
-                 "--set", "train.steps=1000000"],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )  # fmt: skip
-            deadline = time.monotonic() + 60
-            while not begun.exists():
-                self.assertIsNone(run.poll())
-                self.assertLess(time.monotonic(), deadline)
-                time.sleep(0.001)
-            run.send_signal(signal.SIGINT)
-            stdout, stderr = run.communicate(timeout=60)
-            self.assertEqual(run.returncode, 0, stderr)
+            stdout = self.interrupt(out, out / "state" if i % 2 else out)
             step = int(stdout.split("saved at step ")[1].split(";")[0])
             self.succeed("train", "--resume", out, "--steps", step + 1)
 
