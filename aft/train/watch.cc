@@ -65,23 +65,16 @@ std::string Watch::seen() const {
 // ---- coming and going -------------------------------------------------------
 
 void Watch::gather(const std::string& address) {
-  // In a thread of its own: who asks rank 0 may wait for ever.
-  const std::shared_ptr<Outcome> outcome = expect();
-  std::thread([self = shared_from_this(), outcome, address] {
-    std::string why;
-    try {
-      why = self->come(address);
-    } catch (const std::exception&) {
-      why = host_of(self->world_) + " has gone";
-    }
-    self->came(*outcome, why);
-  }).detach();
+  const std::shared_ptr<std::string> why = std::make_shared<std::string>();
+  const std::shared_ptr<Outcome> outcome =
+      begin([this, address, why] { *why = come(address); });
   {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait_for(lock, timeout_ + 2 * kBeats * kBeat,
                       [&] { return outcome->done; });
     if (!outcome->done) throw PeerError(host_of(world_) + kSilent + seen());
-    if (!outcome->error.empty()) throw PeerError(outcome->error);
+    if (!outcome->error.empty()) throw PeerError(host_of(world_) + " has gone");
+    if (!why->empty()) throw PeerError(*why);
     answered_ = Clock::now();
   }
   std::thread([self = shared_from_this()] { self->run(); }).detach();
@@ -150,16 +143,8 @@ void Watch::fail(const std::string& why) {
     fault = fault_;
     changed_.notify_all();
   }
-  // In a thread of its own: who asks rank 0 may wait for ever.
   if (!known) {
-    const std::shared_ptr<Outcome> told = expect();
-    std::thread([self = shared_from_this(), told, fault] {
-      try {
-        self->tell(fault);
-      } catch (const std::exception&) {
-      }
-      self->came(*told, "");
-    }).detach();
+    const std::shared_ptr<Outcome> told = begin([this, fault] { tell(fault); });
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait_for(lock, 10 * kBeat, [&] { return told->done; });
   }
@@ -350,6 +335,22 @@ void Watch::came(Outcome& outcome, const std::string& error) {
   const std::lock_guard<std::mutex> lock(mutex_);
   outcome.done = true, outcome.error = error;
   changed_.notify_all();
+}
+
+/// f() in a thread of its own, during which this lives: who asks rank 0 may
+/// wait for ever.
+std::shared_ptr<Outcome> Watch::begin(const std::function<void()>& f) {
+  const std::shared_ptr<Outcome> outcome = expect();
+  std::thread([self = shared_from_this(), outcome, f] {
+    std::string error;
+    try {
+      f();
+    } catch (const std::exception& e) {
+      error = reason(e);
+    }
+    self->came(*outcome, error);
+  }).detach();
+  return outcome;
 }
 
 void Watch::wait(const Outcome& outcome, const std::string& what) {

@@ -17,7 +17,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "aft/train/meeting.h"
@@ -59,19 +58,8 @@ class Watch : public std::enable_shared_from_this<Watch> {
   void wait(const Outcome& outcome, const std::string& what);
   /// f() in a thread of its own, which is left alone where a peer never comes.
   /// Throws PeerError as wait() does.
-  template <class F>
-  void in_thread(const std::string& what, const F& f) {
-    const std::shared_ptr<Outcome> outcome = expect();
-    std::thread([self = shared_from_this(), outcome, f] {
-      std::string error;
-      try {
-        f();
-      } catch (const std::exception& e) {
-        error = reason(e);
-      }
-      self->came(*outcome, error);
-    }).detach();
-    wait(*outcome, what);
+  void in_thread(const std::string& what, const std::function<void()>& f) {
+    wait(*begin(f), what);
   }
   /// One more exchange of all has begun here.
   void enter() { ++entered_; }
@@ -88,6 +76,7 @@ class Watch : public std::enable_shared_from_this<Watch> {
   struct Beat {
     int64_t count = 0, entered = 0;
   };
+  std::shared_ptr<Outcome> begin(const std::function<void()>& f);
   std::string come(const std::string& address);
   void run();
   void guard();

@@ -138,7 +138,7 @@ class Cli(unittest.TestCase):
             self.assertGreaterEqual(row["peak_mb"], 0)
             # Printed figures are rounded to 1e-4.
             self.assertLess(abs(row["ratio"] * row["aft_ms"] - row["rival_ms"]),
-                            1e-3 * (1 + row["ratio"] + row["rival_ms"] + row["aft_ms"]))
+                            1e-4 * (1 + row["ratio"] + row["aft_ms"]))
             kind = row["case"].split("-")[0]
             rivals.setdefault(kind, set()).add((row["rival"], row["pass"]))
         both = ("forward", "forward+backward")

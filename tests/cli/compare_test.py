@@ -119,17 +119,14 @@ class TestCompare(ProgramTest):
         for how in (signal.SIGINT, signal.SIGKILL):
             run = subprocess.Popen(command, stdout=subprocess.PIPE,
                                    stderr=subprocess.DEVNULL, text=True)  # fmt: skip
-            deadline = time.monotonic() + TIMEOUT
-            while not checkpoint.exists():
-                self.assertLess(time.monotonic(), deadline)
-                self.assertIsNone(run.poll())
-                time.sleep(0.02)
+            self.await_file(run, checkpoint)
             time.sleep(0.1)
             run.send_signal(how)
             stdout, _ = run.communicate(timeout=TIMEOUT)
             if how == signal.SIGINT:
                 self.assertEqual(run.returncode, 0)
                 self.assertIn("0 of 2 systems done", stdout)
+            deadline = time.monotonic() + TIMEOUT
             while self.working_in(torn):  # what was begun ends with it
                 self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.1)

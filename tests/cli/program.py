@@ -4,6 +4,7 @@ argument, calls of it that must succeed or fail, and runs that are disturbed."""
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -79,6 +80,18 @@ class ProgramTest(unittest.TestCase):
             *sets(model__layers=1, model__width=16, model__length=32,
                   train__batch=2, data__valid_bytes=2000),
         )  # fmt: skip
+
+    def await_file(self, run, path):
+        deadline = time.monotonic() + TIMEOUT
+        while not path.exists():
+            self.assertIsNone(run.poll(), "ended early")
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.001)
+
+    def saved_step(self, said):
+        """Of a run that was interrupted: where, which it says once."""
+        (step,) = re.findall(r"saved at step (\d+);", said)
+        return int(step)
 
     def disturb(self, out, arguments, signals):
         """A run that gets the signals, each time somewhere after a new

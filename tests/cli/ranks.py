@@ -17,9 +17,9 @@ SMALL = sets(
     train__steps=20,
 )  # fmt: skip
 ENDLESS = [*SMALL, "--set", "train.steps=1000000", "--timeout", "5"]
-# From the death of one to the end of all: the timeout, the look for who it was,
-# the launcher's patience, and a machine that does other things too.
-SOON = 120
+# From the death of one to the end of all others: the timeout, the look for who
+# it was, and a machine that does other things too.
+SOON = 40
 HELD = []
 
 

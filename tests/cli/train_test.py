@@ -35,11 +35,7 @@ class TestTrain(ProgramTest):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.addCleanup(run.kill)
-        deadline = time.monotonic() + TIMEOUT
-        while not begun.exists():
-            self.assertIsNone(run.poll())
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.001)
+        self.await_file(run, begun)
         run.send_signal(signal.SIGINT)
         stdout, stderr = run.communicate(timeout=TIMEOUT)
         self.assertEqual(run.returncode, 0, stderr)
@@ -58,7 +54,7 @@ class TestTrain(ProgramTest):
             if i % 2:
                 out.mkdir()
             stdout = self.interrupt(out, out / "state" if i % 2 else out)
-            step = int(stdout.split("saved at step ")[1].split(";")[0])
+            step = self.saved_step(stdout)
             self.succeed("train", "--resume", out, "--steps", step + 1)
 
     def test_whole_way(self):

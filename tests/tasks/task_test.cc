@@ -3,7 +3,6 @@
 #include "aft/tasks/task.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <torch/torch.h>
 
 #include <cmath>

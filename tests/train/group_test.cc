@@ -171,14 +171,7 @@ TEST(Group, WhoDiesWhileTheyConnectIsNamed) {
 
 /// A program of somebody else's at a port.
 int listening(uint16_t port) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
-  EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(port);
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-            0);
+  const int fd = bound(port);
   EXPECT_EQ(listen(fd, 16), 0);
   return fd;
 }

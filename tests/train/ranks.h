@@ -14,19 +14,28 @@
 
 namespace aft::train {
 
-/// Nobody else is given it while this process lives, but who asks for it may
-/// listen there.
-inline uint16_t free_port() {
+/// A socket at this port of this machine, 0: at a free one, which it is then.
+inline int bound(uint16_t& port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
   EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
   socklen_t length = sizeof(address);
   auto* any = reinterpret_cast<sockaddr*>(&address);
   EXPECT_EQ(bind(fd, any, length), 0);
   EXPECT_EQ(getsockname(fd, any, &length), 0);
-  return ntohs(address.sin_port);
+  port = ntohs(address.sin_port);
+  return fd;
+}
+
+/// Nobody else is given it while this process lives, but who asks for it may
+/// listen there.
+inline uint16_t free_port() {
+  uint16_t port = 0;
+  bound(port);
+  return port;
 }
 
 /// Each rank in a thread; what it throws fails the test.

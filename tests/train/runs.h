@@ -6,7 +6,6 @@
 #include <torch/torch.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
