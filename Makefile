@@ -2,25 +2,25 @@
 JOBS ?= $(shell scripts/jobs.sh)
 MAKEFLAGS += --no-print-directory
 
-# Without a new edge, after which a fuzz target ends.
+# A fuzz target ends after this many seconds without a new edge.
 FUZZ_SECONDS ?= 60
 
 .PHONY: help setup build test quickstart bench format format-check lint kernels asan asan-kernels tsan valgrind fuzz clean
 
 help:
-	@echo 'make setup         install the packages that are missing (root or sudo; nothing to do where all are there)'
+	@echo 'make setup         install missing packages (needs root or sudo; does nothing if none is missing)'
 	@echo 'make build         build everything in build/release'
 	@echo 'make test          build everything and run every test'
-	@echo 'make quickstart    build everything, train a small model on built-in text for a minute, and let it write'
+	@echo 'make quickstart    build the program, train a small model on built-in stories for a minute, and let it write'
 	@echo 'make bench         build everything and run `aft bench ops`'
-	@echo 'make kernels       build and test the torch-free rooms only, in build/kernels (seconds)'
+	@echo 'make kernels       build and test the torch-free modules only, in build/kernels (seconds)'
 	@echo 'make asan          build and test everything with address and undefined-behaviour sanitizers and assertions'
-	@echo 'make asan-kernels  the same for the torch-free rooms only, in build/asan-kernels (minutes)'
-	@echo 'make tsan          the torch-free rooms and the data workers with the thread sanitizer, in build/tsan'
+	@echo 'make asan-kernels  the same for the torch-free modules only, in build/asan-kernels (minutes)'
+	@echo 'make tsan          the torch-free modules and the data workers with the thread sanitizer, in build/tsan'
 	@echo 'make valgrind      the tests of the kernels under valgrind'
 	@echo 'make fuzz          hostile input for each reader until FUZZ_SECONDS (60) bring nothing new, in build/fuzz'
 	@echo 'make format        rewrite the sources with clang-format; make format-check only looks'
-	@echo 'make lint          format-check, clang-tidy on the torch-free rooms, cppcheck where it is installed'
+	@echo 'make lint          format-check, clang-tidy on the torch-free modules, cppcheck where it is installed'
 	@echo 'make clean         remove the build directories'
 
 setup:
@@ -33,7 +33,10 @@ build: setup
 test: build
 	ctest --preset release -j $(JOBS)
 
-quickstart: build
+quickstart:
+	@scripts/setup.sh program
+	cmake --preset release -D AFT_TESTS=OFF
+	cmake --build --preset release -j $(JOBS) --target aft_cli
 	scripts/quickstart.sh build/release/aft
 
 bench: build

@@ -1,4 +1,4 @@
-#include "cli/bench_cases.h"
+#include "bench/cases.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -28,7 +28,7 @@ std::string Case::name() const {
   s += "-B" + number(B);
   if (grid.size() <= 1) s += "-T" + number(T);
   s += "-D" + number(D);
-  if (variant == "conv" || variant == "single") s += "-h" + number(H);
+  if (variant == "conv" || variant == "one_tap") s += "-h" + number(H);
   return s;
 }
 
@@ -54,9 +54,9 @@ Case conv2d_case(int64_t B, int64_t side, int64_t D, int64_t heads,
   return {"conv", B, side * side, D, heads, false, kernel, 0, {side, side}};
 }
 
-Case single2d_case(int64_t B, int64_t side, int64_t D, int64_t heads,
-                   int64_t kernel) {
-  return {"single", B, side * side, D, heads, false, kernel, 0, {side, side}};
+Case one_tap2d_case(int64_t B, int64_t side, int64_t D, int64_t heads,
+                    int64_t kernel) {
+  return {"one_tap", B, side * side, D, heads, false, kernel, 0, {side, side}};
 }
 
 Data make_data(const Case& c) {
@@ -76,7 +76,7 @@ Data make_data(const Case& c) {
     std::vector<int64_t> shape = {c.H};
     shape.resize(1 + c.grid.size(), c.window);
     data.bias = {normal(shape, 0.1)};
-  } else if (c.variant == "single") {
+  } else if (c.variant == "one_tap") {
     data.bias = {normal({c.H}, 1)};
     data.offsets = at::randint(-(c.window / 2), c.window / 2 + 1,
                                {c.H, static_cast<int64_t>(c.grid.size())},
@@ -131,13 +131,13 @@ Side aft_side(const Case& c, const Data& data) {
     f = [=](const std::vector<at::Tensor>& x) {
       return ops::conv(x[0], x[1], x[2], x[3], c.grid, false, common);
     };
-  } else if (c.variant == "single") {
+  } else if (c.variant == "one_tap") {
     f = [=](const std::vector<at::Tensor>& x) {
-      return ops::single(x[0], x[1], x[2], x[3], data.offsets, c.grid, common);
+      return ops::one_tap(x[0], x[1], x[2], x[3], data.offsets, c.grid, common);
     };
   } else {
     throw std::invalid_argument(
-        "bench: variant must be simple, local, full, conv or single, got " +
+        "bench: variant must be simple, local, full, conv or one_tap, got " +
         c.variant);
   }
   return autograd_side("aft", values, data.dy, f);
@@ -164,7 +164,7 @@ void check_same(const Side& aft, const Side& other, Pass pass) {
 
 Work work(const Case& c, Pass pass) {
   double pairs = 1;  // of one batch row and one channel
-  if (c.variant == "simple" || c.variant == "single") {
+  if (c.variant == "simple" || c.variant == "one_tap") {
     pairs = static_cast<double>(c.T);
   } else if (c.variant == "conv") {
     for (int64_t size : c.grid) {

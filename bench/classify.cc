@@ -12,8 +12,8 @@
 
 #include "aft/models/classifier.h"
 #include "aft/tasks/classification.h"
-#include "cli/bench_peak.h"
-#include "cli/bench_time.h"
+#include "bench/peak.h"
+#include "bench/time.h"
 #include "cli/commands.h"
 #include "cli/model.h"
 #include "cli/table.h"
@@ -32,7 +32,7 @@ struct Options {
 /// inference, and images for it.
 class Runner {
  public:
-  Runner(const models::Json& config, const std::string& weights, int64_t batch,
+  Runner(const base::Json& config, const std::string& weights, int64_t batch,
          int64_t size)
       : model_(std::dynamic_pointer_cast<models::ImageNetwork>(
             tasks::make_model(config, weights))),
@@ -42,7 +42,7 @@ class Runner {
     count();
     if (!weights.empty()) tasks::load_weights(weights, *model_);
     model_->eval();
-    model_->fold();
+    model_->pack_for_inference();
   }
   void run() {
     at::NoGradGuard no_grad;
@@ -101,7 +101,7 @@ std::vector<std::string> defaults() {
 }
 
 /// Networks of one width take turns.
-std::vector<Row> measure(const std::vector<models::Json>& configs,
+std::vector<Row> measure(const std::vector<base::Json>& configs,
                          const std::vector<std::string>& names,
                          const Options& o, Progress& progress) {
   std::vector<std::unique_ptr<Runner>> runners;
@@ -115,7 +115,7 @@ std::vector<Row> measure(const std::vector<models::Json>& configs,
         std::make_unique<Runner>(configs[i], weights, o.batch, o.size));
     const Measured memory =
         measure_inference(configs[i].dump(), o.batch, o.size, 0, weights);
-    const models::Json& m = configs[i]["model"];
+    const base::Json& m = configs[i]["model"];
     rows.push_back({names[i], m.value("mixer", m.value("network", "")),
                     m["width"], runners.back()->parameters()});
     rows.back().peak_gb = memory.peak / 1e9;
@@ -143,12 +143,12 @@ std::vector<Row> measure(const std::vector<models::Json>& configs,
 void run(Options o) {
   if (o.presets.empty()) o.presets = defaults();
   if (o.quick) o.batch = 2;
-  std::vector<std::vector<models::Json>> groups;
+  std::vector<std::vector<base::Json>> groups;
   std::vector<std::vector<std::string>> names;
   std::vector<int64_t> widths;
   for (const std::string& preset : o.presets) {
     std::vector<std::string> sets = o.sets;
-    models::Json config = choose_config(preset, sets);
+    base::Json config = choose_config(preset, sets);
     // Trained weights are of as many layers as they are.
     if (o.quick && !has_network(config) && !is_directory(preset))
       config["model"]["layers"] = 1;
@@ -212,8 +212,8 @@ void run(Options o) {
 std::function<void()> inference_batches(const std::string& config,
                                         int64_t batch, int64_t size,
                                         const std::string& weights) {
-  auto runner = std::make_shared<Runner>(models::Json::parse(config), weights,
-                                         batch, size);
+  auto runner =
+      std::make_shared<Runner>(base::Json::parse(config), weights, batch, size);
   return [runner] { runner->run(); };
 }
 

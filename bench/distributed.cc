@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "aft/train/group.h"
-#include "cli/bench_time.h"
+#include "aft/train/distributed/group.h"
+#include "bench/time.h"
 #include "cli/commands.h"
-#include "cli/launch.h"
+#include "cli/commands/launch.h"
 #include "cli/model.h"
 #include "cli/table.h"
 
@@ -49,13 +49,14 @@ double loopback_bytes() {
 /// have sent in a step. silent: without an exchange of gradients, but all at
 /// once.
 void take_steps(const std::string& text, int steps, bool silent) {
-  const train::World world = train::world_of_process();
+  const train::LaunchEnvironment environment = train::launch_environment();
   std::unique_ptr<train::Group> group;
-  if (world.size > 1) group = std::make_unique<train::Group>(world, kTimeout);
-  models::Json config = models::Json::parse(text);
+  if (environment.size > 1)
+    group = std::make_unique<train::Group>(environment, kTimeout);
+  base::Json config = base::Json::parse(text);
   const std::unique_ptr<train::Task> task = tasks::make_task(config);
   train::TrainConfig recipe = train_config(config);
-  if (!silent) recipe.batch *= world.size;
+  if (!silent) recipe.batch *= environment.size;
   train::Trainer trainer(*task, recipe, "", silent ? nullptr : group.get());
   task->model().train();
   for (int i = 0; i < 2; ++i) trainer.advance();
@@ -64,7 +65,7 @@ void take_steps(const std::string& text, int steps, bool silent) {
   const double ms = interleave({[&] { trainer.advance(); }}, {steps, 0})[0];
   const double sent = loopback_bytes() - before;
   if (group) group->any(false);
-  if (world.rank == 0)  // interleave() warms up with one step more
+  if (environment.rank == 0)  // interleave() warms up with one step more
     printf("%.6f %lld %.0f\n", ms, static_cast<long long>(trainer.exchanged()),
            sent / (steps + 1));
   if (group) group->leave();
@@ -93,7 +94,7 @@ void run(const Options& o) {
     sets.insert(sets.end(), {"model.layers=1", "model.width=32",
                              "model.length=32", "train.batch=2"});
   if (o.batch > 0) sets.push_back("train.batch=" + std::to_string(o.batch));
-  const models::Json config = choose_config(o.preset, sets);
+  const base::Json config = choose_config(o.preset, sets);
   const std::string text = config.dump();
   // Each process has as many threads, however many there are.
   setenv("OMP_NUM_THREADS", std::to_string(o.threads).c_str(), 1);

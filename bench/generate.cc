@@ -8,8 +8,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "aft/tasks/memory.h"
-#include "cli/bench_time.h"
+#include "aft/tasks/memory_limit.h"
+#include "bench/time.h"
 #include "cli/commands.h"
 #include "cli/model.h"
 #include "cli/table.h"

@@ -1,4 +1,4 @@
-#include "cli/machine.h"
+#include "bench/machine.h"
 
 #include <ATen/Parallel.h>
 

@@ -1,26 +1,26 @@
-// What this machine can do at best, measured in the same run as what it is
-// compared with: no operator can be faster than its work over these.
+// The peak rates of this machine, measured in the same run as the operators. No
+// operator can be faster than its work divided by these rates.
 #pragma once
 
-#include "cli/bench_cases.h"
+#include "bench/cases.h"
 
 namespace aft::cli {
 
-/// Per second, all threads together.
+/// Rates per second, summed over all threads.
 struct Machine {
-  double bytes;  ///< read plus written by a copy of arrays larger than caches
-  double flops;  ///< of fused multiply-adds (or multiply and add) on registers
-  double exps;   ///< of our exp kernel on an array in the first-level cache
+  double bytes;  ///< read plus written when copying arrays larger than caches
+  double flops;  ///< fused multiply-adds (or multiply and add) on registers
+  double exps;   ///< our exp kernel on an array in the L1 cache
 };
 
-/// With the threads that ATen has now; the best of a few runs, about a second.
-/// quick: a tenth of that, and less exact.
+/// Measures with ATen's current number of threads, taking the best of a few
+/// runs. Takes about a second. quick: a tenth of that, but less accurate.
 Machine measure_machine(bool quick);
 
-/// max(bytes / bandwidth, flops / peak, exps / rate).
+/// Lower bound on the time: max(bytes / bandwidth, flops / peak, exps / rate).
 double bound_ms(const Machine& machine, const Work& work);
 
-/// One line.
+/// Describes the machine in one line.
 std::string describe(const Machine& machine);
 
 }  // namespace aft::cli

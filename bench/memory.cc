@@ -3,9 +3,9 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cli/bench_cases.h"
-#include "cli/bench_ops.h"
-#include "cli/bench_peak.h"
+#include "bench/cases.h"
+#include "bench/ops.h"
+#include "bench/peak.h"
 #include "cli/table.h"
 
 namespace aft::cli {

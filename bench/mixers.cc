@@ -10,14 +10,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "aft/base/config.h"
 #include "aft/io/file.h"
-#include "aft/models/config.h"
 #include "aft/nn/mixer.h"
-#include "cli/bench_peak.h"
-#include "cli/bench_products.h"
-#include "cli/bench_time.h"
+#include "bench/peak.h"
+#include "bench/products.h"
+#include "bench/time.h"
 #include "cli/commands.h"
-#include "cli/figures/chart.h"
+#include "cli/plot/chart.h"
 #include "cli/table.h"
 
 namespace aft::cli {
@@ -129,7 +129,7 @@ void run(const Options& o) {
   for (const std::string& kind : kinds)
     if (std::find(all.begin(), all.end(), kind) == all.end())
       throw UsageError("bench mixers: there is no mixer '" + kind +
-                       "'; nearest: " + models::nearest(kind, all));
+                       "'; nearest: " + base::nearest(kind, all));
   std::vector<int64_t> lengths, widths;
   for (int64_t T = o.quick ? 64 : 256; T <= (o.quick ? 256 : 8192); T *= 2)
     lengths.push_back(T);
@@ -160,9 +160,9 @@ void run(const Options& o) {
   Panel time{"Time beside the linear layers", "length T", "ms", {}, false},
       memory{"Peak memory above the input", "length T", "MB", {}, false};
   for (const Line& l : lines) {
-    const Claim* claim = nullptr;
+    const Claim* lock = nullptr;
     for (const Claim& c : kClaims)
-      if (l.kind == c.kind) claim = &c;
+      if (l.kind == c.kind) lock = &c;
     const double by_T = exponent(l.lengths, &Point::T, &Point::ms),
                  by_d = exponent(l.widths, &Point::d, &Point::ms),
                  space = exponent(l.lengths, &Point::T, &Point::peak);
@@ -188,8 +188,8 @@ void run(const Options& o) {
     json.push_back(std::move(row));
     const Point last = l.lengths.empty() ? Point{} : l.lengths.back();
     cells.push_back({l.kind, power("T", by_T), power("d", by_d),
-                     claim ? claim->time : "-", power("T", space),
-                     claim ? claim->space : "-", std::to_string(last.T),
+                     lock ? lock->time : "-", power("T", space),
+                     lock ? lock->space : "-", std::to_string(last.T),
                      number(last.all), number(last.peak / 1e6)});
   }
   if (!o.plot.empty())

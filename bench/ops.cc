@@ -1,5 +1,5 @@
 // `aft bench ops`: the command line, and the table of speeds.
-#include "cli/bench_ops.h"
+#include "bench/ops.h"
 
 #include <ATen/Parallel.h>
 
@@ -9,11 +9,11 @@
 #include <memory>
 #include <optional>
 
-#include "cli/bench_cases.h"
-#include "cli/bench_peak.h"
-#include "cli/bench_rivals.h"
+#include "bench/cases.h"
+#include "bench/machine.h"
+#include "bench/peak.h"
+#include "bench/rivals.h"
 #include "cli/commands.h"
-#include "cli/machine.h"
 #include "cli/table.h"
 
 namespace aft::cli {
@@ -32,9 +32,9 @@ struct Contest {
   Case c;
   std::vector<Rival> rivals;
 
-  /// single is for inference: its backward pass is conv's.
+  /// one_tap is for inference: its backward pass is conv's.
   std::vector<Pass> passes() const {
-    if (c.variant == "single") return {Pass::kForward};
+    if (c.variant == "one_tap") return {Pass::kForward};
     return {Pass::kForward, Pass::kForwardBackward};
   }
 };
@@ -54,8 +54,8 @@ std::vector<Contest> contests(bool quick) {
         {full_case(4, 67, 64, 32, false), {{"naive", 0, 0}, {"gemm", 0, 0}}},
         {conv2d_case(2, 7, 64, 64, 5), {{"naive", 0, 0}}},
         {conv2d_case(2, 7, 64, 16, 5), {{"naive", 0, 0}}},
-        {single2d_case(2, 7, 64, 64, 5), {{"simple", 0, 0}}},
-        {single2d_case(2, 7, 64, 16, 5), {{"simple", 0, 0}}},
+        {one_tap2d_case(2, 7, 64, 64, 5), {{"simple", 0, 0}}},
+        {one_tap2d_case(2, 7, 64, 16, 5), {{"simple", 0, 0}}},
     };
   }
   return {
@@ -69,8 +69,8 @@ std::vector<Contest> contests(bool quick) {
        {{"naive", 1.2, 1.3}, {"gemm", kGemm, kGemm}}},
       {conv2d_case(32, 14, 384, 384, 11), {{"naive", 10, 8}}},
       {conv2d_case(32, 14, 384, 16, 11), {{"naive", 10, 8}}},
-      {single2d_case(32, 14, 384, 384, 11), {{"simple", kSimple, 0}}},
-      {single2d_case(32, 14, 192, 32, 11), {{"simple", kSimple, 0}}},
+      {one_tap2d_case(32, 14, 384, 384, 11), {{"simple", kSimple, 0}}},
+      {one_tap2d_case(32, 14, 192, 32, 11), {{"simple", kSimple, 0}}},
   };
 }
 
@@ -230,7 +230,7 @@ void add_bench_ops(CLI::App& bench) {
       "turns; float, inputs from N(0, 1).\n"
       "Rivals: naive, the same maths in plain ATen calls; attention, 8 heads "
       "on the same q, k, v; gemm, the bare\n"
-      "matrix products of full; simple, aft::simple beside single, which is "
+      "matrix products of full; simple, aft::simple beside one_tap, which is "
       "for inference alone. ratio = rival_ms / aft_ms.\n"
       "Bound: bound_ms = max(bytes / copy bandwidth, flops / multiply-add "
       "peak, exps / exp rate), all measured in\n"

@@ -1,4 +1,4 @@
-#include "cli/bench_peak.h"
+#include "bench/peak.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -9,10 +9,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "cli/bench_rivals.h"
-#include "cli/bench_time.h"
-#include "cli/child.h"
+#include "bench/rivals.h"
+#include "bench/time.h"
 #include "cli/commands.h"
+#include "cli/subprocess.h"
 
 namespace aft::cli {
 namespace {
@@ -62,7 +62,8 @@ std::vector<double> numbers_of(std::vector<std::string> arguments,
   arguments.insert(arguments.begin(), "peak-of");
   arguments.push_back("--threads");
   arguments.push_back(std::to_string(at::get_num_threads()));
-  const Child child = run_aft(std::move(arguments), /*keep_stderr=*/true);
+  const SubprocessResult child =
+      run_aft(std::move(arguments), /*keep_stderr=*/true);
   std::istringstream in(child.out);
   std::vector<double> out;
   for (double x = 0; in >> x;) out.push_back(x);

@@ -1,6 +1,7 @@
-// Memory: by how much one call raises the peak of the process. Measured in a
-// fresh process of this program (`aft peak-of`), because here freed memory
-// stays and would hide it, and because a peak cannot be lowered everywhere.
+// Measures memory: by how much one call raises the peak of the process. Runs in
+// a new process of this program (`aft peak-of`), because this process keeps
+// freed memory, which would hide the increase, and because not every system can
+// reset the peak.
 #pragma once
 
 #include <cstdint>
@@ -9,44 +10,45 @@
 #include <string>
 #include <vector>
 
-#include "cli/bench_cases.h"
+#include "bench/cases.h"
 
 namespace aft::cli {
 
-/// Bytes by which one `pass` of `side` ("aft", or a rival) raises the peak of
-/// resident memory above what its inputs take: results, gradients and scratch.
-/// Nothing where it cannot be measured (no /proc, no memory).
+/// Bytes by which one `pass` of `side` ("aft" or a rival) raises the peak
+/// resident memory above its inputs: results, gradients and scratch. Returns
+/// nullopt if it cannot be measured (no /proc, out of memory).
 std::optional<double> peak_bytes(const Case& c, const std::string& side,
                                  Pass pass);
 
-/// One system in a process of its own.
+/// The measurement of one system in a separate process.
 struct Measured {
-  double peak = 0;    ///< of resident memory, bytes
-  double ms = 0;      ///< of a step, or a batch: the median; 0: not asked for
-  std::string error;  ///< why there is nothing; "": there is
+  double peak = 0;    ///< peak resident memory in bytes
+  double ms = 0;      ///< median time per step or batch; 0: not measured
+  std::string error;  ///< why the measurement failed; empty on success
 };
 
-/// A process that trains a configuration, config.json's text, for two steps,
-/// and `repeat` more with a clock.
+/// Trains a configuration (the text of config.json) for two steps, then times
+/// `repeat` more, in a separate process.
 Measured measure_training(const std::string& config, int repeat);
-/// The same of one that classifies `batch` images; size 0: the configuration's;
-/// weights: a model directory, or "" for first ones.
+/// Like measure_training, for the classification of `batch` images. size 0: the
+/// size in the configuration. weights: a model directory, or "" for initial
+/// weights.
 Measured measure_inference(const std::string& config, int64_t batch,
                            int64_t size, int repeat,
                            const std::string& weights = "");
 
-/// A mixer of nn::mixer_kinds alone, forward and backward: the peak in bytes
-/// above its input, milliseconds, and those of its linear layers alone.
-/// Nothing, and an error, where it fails.
+/// Measures forward and backward of one mixer of nn::mixer_kinds. Returns the
+/// peak in bytes above its input, the milliseconds, and the milliseconds of its
+/// linear layers alone. On failure returns an empty vector and sets `error`.
 std::vector<double> measure_mixer(const std::string& kind, int64_t T, int64_t d,
                                   int repeat, std::string& error);
-/// What that process does: in bench_mixers.cc.
+/// The work of that process; defined in bench/mixers.cc.
 void mix_once(const std::string& kind, int64_t T, int64_t d, int repeat);
-/// By how much a call raises the peak of this process.
+/// By how much a call raises the peak memory of this process, in bytes.
 double raise_of_peak(const std::function<void()>& call);
 
-/// What those processes do, a step or a batch at each call: in bench_train.cc
-/// and bench_classify.cc.
+/// The work of those processes, one step or batch per call; defined in
+/// bench/train.cc and bench/classify.cc.
 std::function<void()> training_steps(const std::string& config);
 std::function<void()> inference_batches(const std::string& config,
                                         int64_t batch, int64_t size,

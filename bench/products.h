@@ -1,5 +1,4 @@
-// The matrix products of linear layers and nothing else: what a system cannot
-// do without.
+// The matrix products of a model's linear layers: a lower bound on its work.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,9 +9,9 @@
 
 namespace aft::cli {
 
-/// The matrix products of a step and nothing else: for each linear layer the
-/// result, the gradient of its input and that of its weight, into memory that
-/// is there. Layers of one shape share that memory.
+/// Runs only the matrix products of a training step: for each linear layer the
+/// output, the input gradient and the weight gradient. They are written to
+/// preallocated memory, which layers of the same shape share.
 class Products {
  public:
   Products(torch::nn::Module& model, int64_t tokens) {

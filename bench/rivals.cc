@@ -1,4 +1,4 @@
-#include "cli/bench_rivals.h"
+#include "bench/rivals.h"
 
 #include <ATen/ATen.h>
 
@@ -180,8 +180,8 @@ Side gemm_side(const Case& c, const Data& data) {
 }
 
 Side simple_side(const Case& c, const Data& data) {
-  if (c.variant != "single") {
-    throw std::invalid_argument("bench: rival simple is for single, got " +
+  if (c.variant != "one_tap") {
+    throw std::invalid_argument("bench: rival simple is for one_tap, got " +
                                 c.variant);
   }
   return autograd_side(

@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "cli/bench_cases.h"
-#include "cli/bench_ops.h"
-#include "cli/bench_peak.h"
-#include "cli/bench_rivals.h"
-#include "cli/figures/chart.h"
+#include "bench/cases.h"
+#include "bench/ops.h"
+#include "bench/peak.h"
+#include "bench/rivals.h"
+#include "cli/plot/chart.h"
 #include "cli/table.h"
 
 namespace aft::cli {

@@ -9,11 +9,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "aft/train/group.h"
-#include "cli/child.h"
+#include "aft/train/distributed/group.h"
 #include "cli/commands.h"
-#include "cli/launch.h"
+#include "cli/commands/launch.h"
 #include "cli/model.h"
+#include "cli/subprocess.h"
 #include "cli/table.h"
 
 namespace aft::cli {
@@ -47,13 +47,14 @@ struct Scratch {
 /// A run as `aft train` does it, with validation and checkpoints, in a process
 /// of its own, or one of several: rank 0 prints resident bytes after the steps
 /// `first` and `last`.
-void train_long(models::Json config, int64_t first, int64_t last) {
+void train_long(base::Json config, int64_t first, int64_t last) {
   config["train"]["steps"] = last;
   // Who ends the bench ends this too, and then the directory goes.
   signal(SIGTERM, [](int) { interrupted = 1; });
-  const train::World world = train::world_of_process();
+  const train::LaunchEnvironment environment = train::launch_environment();
   std::unique_ptr<train::Group> group;
-  if (world.size > 1) group = std::make_unique<train::Group>(world, 120);
+  if (environment.size > 1)
+    group = std::make_unique<train::Group>(environment, 120);
   const std::unique_ptr<train::Task> task = tasks::make_task(config);
   const Scratch scratch;
   train::Trainer trainer(*task, train_config(config), scratch.path,
@@ -65,7 +66,8 @@ void train_long(models::Json config, int64_t first, int64_t last) {
   };
   hooks.stop = [] { return interrupted != 0; };
   const bool done = trainer.run(hooks);
-  if (done && world.rank == 0) printf("%.0f %.0f\n", seen[first], seen[last]);
+  if (done && environment.rank == 0)
+    printf("%.0f %.0f\n", seen[first], seen[last]);
   if (group) group->leave();
 }
 
@@ -176,7 +178,7 @@ void add_steady_of(CLI::App& app) {
   command->add_option("last", o->last)->required();
   command->callback([o] {
     set_threads(0);
-    train_long(models::Json::parse(o->config), o->first, o->last);
+    train_long(base::Json::parse(o->config), o->first, o->last);
   });
 }
 

@@ -1,4 +1,4 @@
-#include "cli/bench_time.h"
+#include "bench/time.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-// Times: medians of interleaved repetitions.
+// Timing: medians of interleaved repetitions.
 #pragma once
 
 #include <functional>
@@ -6,8 +6,8 @@
 
 namespace aft::cli {
 
-/// How often to repeat: `fixed` times, or where that is 0 until `seconds` are
-/// over, but 5 to 11 times (3 where one round takes longer than `seconds`).
+/// How often to repeat: `fixed` times or, if that is 0, until `seconds` have
+/// passed, but 5 to 11 times (3 if one round takes longer than `seconds`).
 struct Repeat {
   int fixed = 0;
   double seconds = 3;
@@ -15,8 +15,9 @@ struct Repeat {
 
 double median(std::vector<double> x);
 
-/// Median milliseconds of each function. They take turns, so that what the
-/// machine does beside them hits all alike; one round before warms up.
+/// Median milliseconds of each function. The functions take turns, so that
+/// other load on the machine affects all of them equally. A warm-up round comes
+/// first.
 std::vector<double> interleave(const std::vector<std::function<void()>>& f,
                                const Repeat& repeat);
 

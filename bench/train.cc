@@ -9,9 +9,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/bench_peak.h"
-#include "cli/bench_products.h"
-#include "cli/bench_time.h"
+#include "bench/peak.h"
+#include "bench/products.h"
+#include "bench/time.h"
 #include "cli/commands.h"
 #include "cli/model.h"
 #include "cli/table.h"
@@ -33,7 +33,7 @@ struct Target {
 
 struct System {
   std::string name;
-  models::Json config;
+  base::Json config;
   Target target;
 };
 
@@ -47,7 +47,7 @@ System make_system(const std::string& preset, int64_t batch,
   sets.insert(sets.begin(), {"train.accumulate=1", "train.recompute=false",
                              "data.path=", "data.fingerprint="});
   if (batch > 0) sets.push_back("train.batch=" + std::to_string(batch));
-  models::Json config = choose_config(preset, sets);
+  base::Json config = choose_config(preset, sets);
   if (config["task"] == "language") config["data"]["mode"] = "bytes";
   return {preset, std::move(config), {}};
 }
@@ -99,7 +99,7 @@ std::vector<Contest> contests(const Options& o) {
 /// A model in training that takes one step at a time.
 class Run {
  public:
-  explicit Run(models::Json config)
+  explicit Run(base::Json config)
       : task_(tasks::make_task(config)),
         trainer_(*task_, train_config(config), "") {
     task_->model().train();
@@ -261,7 +261,7 @@ void add_bench_train(CLI::App& bench) {
 }
 
 std::function<void()> training_steps(const std::string& config) {
-  auto run = std::make_shared<Run>(models::Json::parse(config));
+  auto run = std::make_shared<Run>(base::Json::parse(config));
   return [run] { run->step(); };
 }
 

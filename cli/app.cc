@@ -8,8 +8,8 @@
 #include <iostream>
 #include <thread>
 
-#include "aft/io/text.h"
-#include "aft/train/world.h"
+#include "aft/base/escape.h"
+#include "aft/train/distributed/launch_environment.h"
 #include "cli/commands.h"
 
 namespace aft::cli {
@@ -27,8 +27,8 @@ int default_threads() {
   int processes = 1;
   if (cores == sysconf(_SC_NPROCESSORS_ONLN)) {
     try {
-      processes = train::world_of_process().local_size;
-    } catch (const train::WorldError&) {  // for who trains to report
+      processes = train::launch_environment().local_size;
+    } catch (const train::LaunchError&) {  // for who trains to report
     }
   }
   return std::max(1, cores / processes);
@@ -140,11 +140,12 @@ int run(CLI::App& app, int argc, const char* const* argv) {
 int report_failure(const std::string& message, int code) {
   std::string rank;  // of several processes, which one it is
   try {
-    const train::World world = train::world_of_process();
-    if (world.size > 1) rank = "[" + std::to_string(world.rank) + "] ";
-  } catch (const train::WorldError&) {
+    const train::LaunchEnvironment environment = train::launch_environment();
+    if (environment.size > 1)
+      rank = "[" + std::to_string(environment.rank) + "] ";
+  } catch (const train::LaunchError&) {
   }
-  std::cerr << "aft: " + rank + io::harmless(message) + "\n";
+  std::cerr << "aft: " + rank + base::terminal_safe(message) + "\n";
   return code;
 }
 

@@ -1,5 +1,5 @@
-// The command line of the program: all commands in one App, and what becomes of
-// a call. Apart from main.cc, so that it is fuzzed.
+// The command line of the program: builds the CLI::App with all commands and
+// runs it. Separate from main.cc so that it can be fuzzed.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,9 +9,9 @@ namespace aft::cli {
 
 std::unique_ptr<CLI::App> make_app();
 
-/// Parses a call, which runs the callback of its command, or prints the help
-/// that it asks for. Returns the exit code. Throws UsageError, and what the
-/// command throws.
+/// Parses the arguments and runs the callback of the chosen command, or prints
+/// the requested help. Returns the exit code. Throws UsageError and whatever
+/// the command throws.
 int run(CLI::App& app, int argc, const char* const* argv);
 
 }  // namespace aft::cli

@@ -1,5 +1,5 @@
-// The subcommands of the program: one function each, which adds its options to
-// the command line and runs as its callback. Exceptions end in main.cc.
+// The subcommands of the program. Each function adds one subcommand, with its
+// options and its callback, to the command line. main.cc catches exceptions.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,22 +8,22 @@
 
 namespace aft::cli {
 
-/// Exit code of a process that ends because another of its group has failed
+/// Exit code of a process that ends because a peer in its group has failed
 /// (train::PeerError).
 inline constexpr int kPeerFailed = 3;
 
-/// A wrong call, for what the parser cannot see: exit code 2. Every other
-/// exception is a failure: exit code 1.
+/// A usage error that the parser cannot detect: exit code 2. All other
+/// exceptions except train::PeerError are failures: exit code 1.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// "aft: <message>" on stderr, of several processes with the rank of this one.
-/// Returns `code`.
+/// Prints "aft: <message>" to stderr, in a distributed run with the rank of
+/// this process. Returns `code`.
 int report_failure(const std::string& message, int code);
 
-/// `--threads N`, in force before the callback of `command` does its work; 0:
-/// as main.cc chose at the start.
+/// Adds `--threads N`. The command passes the value to set_threads() before it
+/// starts work. 0: the default that main.cc also uses.
 void add_threads(CLI::App& command, int& threads);
 void set_threads(int threads);
 
@@ -50,11 +50,11 @@ void add_bench_mixers(CLI::App& bench);
 void add_bench_distributed(CLI::App& bench);
 void add_bench_steady(CLI::App& bench);
 void add_demo(CLI::App& app);
-/// Hidden: one measurement of memory in a process of its own (bench_peak.h).
+/// Hidden: one measurement of memory in a subprocess (bench/peak.h).
 void add_peak(CLI::App& app);
-/// Hidden: one process of bench distributed.
+/// Hidden: one process of `bench distributed`.
 void add_exchange(CLI::App& app);
-/// Hidden: a process of bench steady.
+/// Hidden: one process of `bench steady`.
 void add_steady_of(CLI::App& app);
 
 }  // namespace aft::cli

@@ -1,4 +1,4 @@
-#include "cli/in_group.h"
+#include "cli/distributed_run.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "aft/train/meeting.h"
+#include "aft/train/distributed/rendezvous.h"
 #include "cli/commands.h"
 
 namespace aft::cli {
@@ -16,15 +16,15 @@ namespace {
 
 /// Rank 0 has five connections with each of the others, four of them where all
 /// meet.
-void need_files(const train::World& world) {
+void need_files(const train::LaunchEnvironment& environment) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-  const rlim_t most = 5 * static_cast<rlim_t>(world.size) + 100;
+  const rlim_t most = 5 * static_cast<rlim_t>(environment.size) + 100;
   if (limit.rlim_cur < most)
-    throw std::runtime_error(std::to_string(world.size) + " processes need " +
-                             std::to_string(most) +
+    throw std::runtime_error(std::to_string(environment.size) +
+                             " processes need " + std::to_string(most) +
                              " open files at rank 0, and this system allows " +
                              std::to_string(limit.rlim_cur) + " (ulimit -Hn)");
 }
@@ -43,7 +43,7 @@ std::function<void(const std::string&)>& give_up() {
     if (const std::exception_ptr e = std::current_exception())
       std::rethrow_exception(e);
   } catch (const std::system_error& e) {
-    give_up()(train::host_of(train::world_of_process()) +
+    give_up()(train::host_of(train::launch_environment()) +
               " has gone: " + train::reason(e));
   } catch (const std::exception& e) {
     why = train::reason(e);
@@ -55,16 +55,17 @@ std::function<void(const std::string&)>& give_up() {
 
 }  // namespace
 
-void in_group(const train::World& world, double timeout,
-              const std::function<std::string(const std::string&)>& advised,
-              const std::function<void(train::Group&)>& work) {
-  need_files(world);
+void run_distributed(
+    const train::LaunchEnvironment& environment, double timeout,
+    const std::function<std::string(const std::string&)>& advised,
+    const std::function<void(train::Group&)>& work) {
+  need_files(environment);
   give_up() = [advised](const std::string& why) {
     _exit(report_failure(advised(why), kPeerFailed));
   };
   std::set_terminate(end_of_thread);
   // Given up in a long validation, say, or while files are read.
-  train::Group group(world, timeout, give_up());
+  train::Group group(environment, timeout, give_up());
   try {
     work(group);
     group.leave();

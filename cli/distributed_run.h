@@ -1,23 +1,29 @@
-// A process as one rank of a group: what it needs before, and how it ends when
-// another fails.
+// Runs one rank of a distributed job: sets it up, and ends it when a peer
+// fails.
 #pragma once
 
 #include <functional>
 #include <string>
 
-#include "aft/train/group.h"
-#include "aft/train/world.h"
+#include "aft/train/distributed/group.h"
+#include "aft/train/distributed/launch_environment.h"
 
 namespace aft::cli {
 
-/// Joins the group, does `work` and leaves. advised: adds to what a person
-/// reads when another process failed, and may be called by any thread until the
-/// process ends. A failure of this one is told to the others. Where a peer is
-/// lost while no thread waits for it, the process ends with exit code
-/// kPeerFailed. Throws train::PeerError because of another, std::runtime_error
-/// where the group cannot be joined, and what `work` throws. Once a process.
-void in_group(const train::World& world, double timeout,
-              const std::function<std::string(const std::string&)>& advised,
-              const std::function<void(train::Group&)>& work);
+/// Joins the group, runs `work` and leaves the group. Call at most once per
+/// process.
+///
+/// advised: extends the message shown to the user when a peer has failed. Any
+/// thread may call it until the process ends.
+///
+/// If `work` throws, the other ranks are notified. If a peer is lost while no
+/// thread is waiting for it, the process exits with code kPeerFailed.
+///
+/// Throws train::PeerError if a peer failed, std::runtime_error if the group
+/// cannot be joined, and whatever `work` throws.
+void run_distributed(
+    const train::LaunchEnvironment& environment, double timeout,
+    const std::function<std::string(const std::string&)>& advised,
+    const std::function<void(train::Group&)>& work);
 
 }  // namespace aft::cli

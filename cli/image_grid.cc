@@ -1,4 +1,4 @@
-#include "cli/sheet.h"
+#include "cli/image_grid.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -8,22 +8,22 @@
 
 namespace aft::cli {
 
-tasks::Pictures open_pictures(const std::string& path, int64_t height,
-                              int64_t width, int64_t valid) {
-  Meter meter("files read");
-  return tasks::Pictures::open(
+data::RawImages open_images(const std::string& path, int64_t height,
+                            int64_t width, int64_t valid) {
+  ProgressMeter meter("files read");
+  return data::RawImages::open(
       path, height, width, valid,
       [&](int64_t done, int64_t all) { meter.show(done, all); });
 }
 
-tasks::PictureModel load_model(const std::string& directory,
-                               const tasks::ImageConfig& config) {
-  return tasks::load_picture_model(directory, config.model, config.data.height,
-                                   config.data.width);
+tasks::ImageModel load_model(const std::string& directory,
+                             const tasks::ImageConfig& config) {
+  return tasks::load_image_model(directory, config.model, config.data.height,
+                                 config.data.width);
 }
 
-io::Image sheet(const PictureList& pictures, int64_t height, int64_t width,
-                int64_t columns, int64_t scale) {
+io::Image image_grid(const ImageList& pictures, int64_t height, int64_t width,
+                     int64_t columns, int64_t scale) {
   const int64_t count = static_cast<int64_t>(pictures.size()),
                 rows = (count + columns - 1) / columns,
                 gap = std::max<int64_t>(scale / 2, 1);
@@ -52,25 +52,25 @@ io::Image sheet(const PictureList& pictures, int64_t height, int64_t width,
   return out;
 }
 
-PictureList masked(PictureList given, int64_t size) {
+ImageList masked(ImageList given, int64_t size) {
   constexpr uint8_t kGrey = 128;
   for (auto& picture : given) picture.resize(static_cast<size_t>(size), kGrey);
   return given;
 }
 
-void draw_pictures(const tasks::PictureModel& model, tasks::Sampling sampling,
-                   const PictureList& given, int64_t batch,
-                   const std::function<void(const PictureList&)>& show) {
+void draw_images(const tasks::ImageModel& model, tasks::Sampling sampling,
+                 const ImageList& given, int64_t batch,
+                 const std::function<void(const ImageList&)>& show) {
   const int64_t all = static_cast<int64_t>(given.size()), T = model.size();
-  PictureList out = masked(given, T);
+  ImageList out = masked(given, T);
   show(out);
-  Meter meter("sub-pixels");
+  ProgressMeter meter("sub-pixels");
   for (int64_t first = 0; first < all; first += batch) {
     const int64_t count = std::min(batch, all - first);
     sampling.first = static_cast<uint64_t>(first);
-    PictureList part = model.complete(
+    ImageList part = model.complete(
         sampling,
-        PictureList(given.begin() + first, given.begin() + first + count),
+        ImageList(given.begin() + first, given.begin() + first + count),
         [&](int64_t done, int64_t) {
           meter.show(first * T + done * count, all * T);
         });
@@ -79,12 +79,12 @@ void draw_pictures(const tasks::PictureModel& model, tasks::Sampling sampling,
   }
 }
 
-void draw_completions(const tasks::PictureModel& model,
+void draw_completions(const tasks::ImageModel& model,
                       const tasks::Sampling& sampling,
-                      const tasks::PicturePart& part, const Completions& what,
+                      const data::ImagePart& part, const Completions& what,
                       int64_t width, int64_t batch, int64_t scale,
                       const std::function<void(const io::Image&)>& show) {
-  PictureList top, given;
+  ImageList top, given;
   for (int64_t i = 0; i < what.count; ++i) {
     const uint8_t* picture = part[what.first + i];
     top.emplace_back(picture, picture + 3 * what.rows * width);
@@ -92,12 +92,11 @@ void draw_completions(const tasks::PictureModel& model,
   for (int64_t t = 0; t < what.times; ++t)
     given.insert(given.end(), top.begin(), top.end());
   top = masked(std::move(top), part.size);
-  draw_pictures(
-      model, sampling, given, batch, [&](const PictureList& pictures) {
-        PictureList all = top;
-        all.insert(all.end(), pictures.begin(), pictures.end());
-        show(sheet(all, part.size / (3 * width), width, what.count, scale));
-      });
+  draw_images(model, sampling, given, batch, [&](const ImageList& pictures) {
+    ImageList all = top;
+    all.insert(all.end(), pictures.begin(), pictures.end());
+    show(image_grid(all, part.size / (3 * width), width, what.count, scale));
+  });
 }
 
 }  // namespace aft::cli

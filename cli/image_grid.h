@@ -1,5 +1,5 @@
-// Pictures for the commands: opening them, drawing them with a model, and many
-// of them on one sheet.
+// Image helpers for the commands: opening data sets, sampling from a model, and
+// arranging many images in one grid.
 #pragma once
 
 #include <functional>
@@ -11,44 +11,47 @@
 
 namespace aft::cli {
 
-/// Pictures::open, with progress on stderr.
-tasks::Pictures open_pictures(const std::string& path, int64_t height,
-                              int64_t width, int64_t valid);
+/// RawImages::open, with progress on stderr.
+data::RawImages open_images(const std::string& path, int64_t height,
+                            int64_t width, int64_t valid);
 
-/// The model of a directory whose configuration that is. Throws io::Error,
-/// c10::Error.
-tasks::PictureModel load_model(const std::string& directory,
-                               const tasks::ImageConfig& config);
+/// Loads the model in `directory`, whose configuration is `config`. Throws
+/// io::Error, c10::Error.
+tasks::ImageModel load_model(const std::string& directory,
+                             const tasks::ImageConfig& config);
 
-/// The values of pictures, [height, width, 3] each.
-using PictureList = std::vector<std::vector<uint8_t>>;
+/// The values of several images, [height, width, 3] each.
+using ImageList = std::vector<std::vector<uint8_t>>;
 
-/// Pictures of height x width in rows of `columns`, each pixel `scale` pixels
-/// wide, on white.
-io::Image sheet(const PictureList& pictures, int64_t height, int64_t width,
-                int64_t columns, int64_t scale);
+/// Arranges images of height x width in rows of `columns` on a white
+/// background. Each pixel becomes a square of `scale` x `scale` pixels. Throws
+/// std::runtime_error if the grid would exceed io::kMaxPixels.
+io::Image image_grid(const ImageList& pictures, int64_t height, int64_t width,
+                     int64_t columns, int64_t scale);
 
-/// `given`, with what is missing of `size` values in grey.
-PictureList masked(PictureList given, int64_t size);
+/// Pads each image of `given` with grey to `size` values.
+ImageList masked(ImageList given, int64_t size);
 
-/// Draws a picture for each of `given`, which it begins with, `batch` at once,
-/// with progress on stderr. `show` gets all of them, those that are not drawn
-/// yet masked, before the first batch and after each.
-void draw_pictures(const tasks::PictureModel& model, tasks::Sampling sampling,
-                   const PictureList& given, int64_t batch,
-                   const std::function<void(const PictureList&)>& show);
+/// Samples one image for each prefix in `given`, `batch` images at a time, with
+/// progress on stderr. Calls `show` with all images before the first batch and
+/// after every batch; images not sampled yet are masked.
+void draw_images(const tasks::ImageModel& model, tasks::Sampling sampling,
+                 const ImageList& given, int64_t batch,
+                 const std::function<void(const ImageList&)>& show);
 
-/// Which pictures are completed, and how.
+/// Which images to complete: `count` images from index `first`, each `times`
+/// times.
 struct Completions {
   int64_t first = 0, count = 8, times = 3;
-  int64_t rows = 0;  ///< of pixels that are given, from the top
+  int64_t rows = 0;  ///< rows of pixels given to the model, from the top
 };
 
-/// Sheets of completions: the masked pictures on top, a row below for each
-/// time. `show` gets one before the first batch and after each.
-void draw_completions(const tasks::PictureModel& model,
+/// Draws a grid of completions: the masked images in the first row, then one
+/// row per repetition. Calls `show` with the grid before the first batch and
+/// after every batch.
+void draw_completions(const tasks::ImageModel& model,
                       const tasks::Sampling& sampling,
-                      const tasks::PicturePart& part, const Completions& what,
+                      const data::ImagePart& part, const Completions& what,
                       int64_t width, int64_t batch, int64_t scale,
                       const std::function<void(const io::Image&)>& show);
 

@@ -6,7 +6,7 @@
 
 #include <new>
 
-#include "aft/train/meeting.h"
+#include "aft/train/distributed/rendezvous.h"
 #include "cli/app.h"
 #include "cli/commands.h"
 

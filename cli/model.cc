@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "aft/io/json_file.h"
 #include "aft/tasks/presets.h"
 #include "cli/commands.h"
 #include "cli/table.h"
@@ -20,64 +21,63 @@ bool is_directory(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-models::Json preset_config(const std::string& what) {
+base::Json preset_config(const std::string& what) {
   const bool file =
       what.find('/') != std::string::npos ||
       (what.size() > 5 && what.compare(what.size() - 5, 5, ".json") == 0);
   const tasks::Preset preset =
-      file ? tasks::parse_preset(what, models::read_json_file(what))
+      file ? tasks::parse_preset(what, io::read_json_file(what))
            : tasks::preset(what);
   try {
     tasks::task_kind(preset.config).complete(preset.config);
-  } catch (const models::ConfigError& e) {
-    throw models::ConfigError(what + ": " + e.what());
+  } catch (const base::ConfigError& e) {
+    throw base::ConfigError(what + ": " + e.what());
   }
   return preset.config;
 }
 
-models::Json apply_sets(models::Json config,
-                        const std::vector<std::string>& sets) {
+base::Json apply_sets(base::Json config, const std::vector<std::string>& sets) {
   const tasks::TaskKind& kind = tasks::task_kind(config);
   // What follows from other keys follows anew.
   for (const std::string& key : kind.derived)
     if (config.contains("model")) config["model"].erase(key);
-  const std::vector<std::string> known = models::paths(kind.complete(config));
-  const auto named = [](const models::ConfigError& e) {
-    return models::ConfigError("--set: " + std::string(e.what()));
+  const std::vector<std::string> known = base::paths(kind.complete(config));
+  const auto named = [](const base::ConfigError& e) {
+    return base::ConfigError("--set: " + std::string(e.what()));
   };
   for (const std::string& set : sets) {
     try {
-      const models::Json change = models::assignment(set, known);
+      const base::Json change = base::assignment(set, known);
       if (tasks::task_kind(change.contains("task") ? change : config).name !=
           kind.name)
-        throw models::ConfigError("task is " + kind.name +
-                                  " here, and cannot become another");
+        throw base::ConfigError("task is " + kind.name +
+                                " here, and cannot become another");
       if (change.contains("model") && change["model"].contains("network") &&
           change["model"]["network"] != config["model"]["network"])
-        throw models::ConfigError("model.network is " +
-                                  config["model"]["network"].dump() +
-                                  " here, and cannot become another");
-      models::merge(change, config);
-    } catch (const models::ConfigError& e) {
+        throw base::ConfigError("model.network is " +
+                                config["model"]["network"].dump() +
+                                " here, and cannot become another");
+      base::merge(change, config);
+    } catch (const base::ConfigError& e) {
       throw named(e);
     }
   }
   try {
     return kind.complete(config);
-  } catch (const models::ConfigError& e) {
+  } catch (const base::ConfigError& e) {
     if (sets.empty()) throw;
     throw named(e);
   }
 }
 
-models::Json choose_config(const std::string& what,
-                           const std::vector<std::string>& sets) {
+base::Json choose_config(const std::string& what,
+                         const std::vector<std::string>& sets) {
   return apply_sets(
       is_directory(what) ? tasks::load_config(what) : preset_config(what),
       sets);
 }
 
-models::SequenceModelConfig model_config(const models::Json& config) {
+models::SequenceModelConfig model_config(const base::Json& config) {
   if (config["task"] == "classification" || has_network(config))
     throw UsageError(
         "expected a model of sequences, with model.length, got " +
@@ -87,7 +87,7 @@ models::SequenceModelConfig model_config(const models::Json& config) {
   return tasks::config_as<models::SequenceModelConfig>(config.at("model"));
 }
 
-std::string described(const models::Json& model) {
+std::string described(const base::Json& model) {
   if (model.contains("network")) {
     std::string out;
     for (const auto& item : model.items())
@@ -111,7 +111,7 @@ std::string described(const models::Json& model) {
          std::to_string(patch) + ", " + model["classes"].dump() + " classes";
 }
 
-bool has_one_position(const models::Json& model) {
+bool has_one_position(const base::Json& model) {
   return model.value("gumbel", 0.0) > 0;
 }
 
@@ -125,11 +125,11 @@ std::string described(const nn::Sparsity& s, bool drawn) {
                : text;
 }
 
-bool has_network(const models::Json& config) {
+bool has_network(const base::Json& config) {
   return config.at("model").contains("network");
 }
 
-train::TrainConfig train_config(const models::Json& config) {
+train::TrainConfig train_config(const base::Json& config) {
   return tasks::config_as<train::TrainConfig>(config.at("train"));
 }
 
@@ -190,7 +190,7 @@ void add_view(CLI::App& command, int64_t& size, double& crop) {
 }
 
 void check_size(const std::string& command, int64_t size,
-                const models::Json& model) {
+                const base::Json& model) {
   const int64_t patch = model.value("patch", int64_t{1});
   if (size % patch != 0)
     throw UsageError(command + ": --size must be a multiple of the model's " +
@@ -208,7 +208,7 @@ double now() {
 
 }  // namespace
 
-void Meter::show(int64_t done, int64_t all) {
+void ProgressMeter::show(int64_t done, int64_t all) {
   const double time = now();
   const bool terminal = isatty(STDERR_FILENO), first = begun_ == 0;
   if (first) begun_ = shown_ = time, before_ = done;
@@ -225,7 +225,7 @@ void Meter::show(int64_t done, int64_t all) {
   open_ = terminal;
 }
 
-Meter::~Meter() {
+ProgressMeter::~ProgressMeter() {
   if (open_) std::cerr << "\r\033[K" << std::flush;
 }
 

@@ -1,4 +1,5 @@
-// What the commands on models share.
+// Helpers shared by the commands that work on models: configurations, common
+// options and progress.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,78 +13,81 @@
 
 namespace aft::cli {
 
-/// The configuration of a preset or a JSON file like one, as it was written.
+/// Returns the configuration of a preset or of a JSON file, as written.
 /// Throws ConfigError.
-models::Json preset_config(const std::string& what);
-/// `--set` assignments on top of it, and every other key at its default.
-/// Throws ConfigError.
-models::Json apply_sets(models::Json config,
-                        const std::vector<std::string>& sets);
-/// The configuration that `what` names: the directory of a model, a preset, or
-/// a JSON file; with `--set` assignments applied. Throws ConfigError.
-models::Json choose_config(const std::string& what,
-                           const std::vector<std::string>& sets);
-/// Its part "model", which must be one of sequences (else UsageError), and its
-/// part "train".
-models::SequenceModelConfig model_config(const models::Json& config);
-train::TrainConfig train_config(const models::Json& config);
-/// Whether its model is no chain of mixers but what the key "network" names.
-bool has_network(const models::Json& config);
-/// Its part "model" in words: "aft-local, 24 layers of 256, length 1024";
+base::Json preset_config(const std::string& what);
+/// Applies `--set` assignments to `config` and fills in the default of every
+/// missing key. Throws ConfigError.
+base::Json apply_sets(base::Json config, const std::vector<std::string>& sets);
+/// Returns the configuration that `what` names (a model directory, a preset or
+/// a JSON file) with `--set` assignments applied. Throws ConfigError.
+base::Json choose_config(const std::string& what,
+                         const std::vector<std::string>& sets);
+/// Returns the section "model", which must describe a sequence model. Throws
+/// UsageError otherwise.
+models::SequenceModelConfig model_config(const base::Json& config);
+/// Returns the section "train".
+train::TrainConfig train_config(const base::Json& config);
+/// Whether the model is given by the key "network", instead of being a stack of
+/// mixer blocks.
+bool has_network(const base::Json& config);
+/// Describes the section "model": "aft-local, 24 layers of 256, length 1024" or
 /// "resnet, layers 50, width 64, classes 1000, small false".
-std::string described(const models::Json& model);
-/// "entropy 3.21 of 4.80 nats, 12.3 % in the top position"; of a model with one
-/// position a head it says that these are of what positions are drawn from.
+std::string described(const base::Json& model);
+/// Describes the sparsity of kernels: "entropy 3.21 of 4.80 nats, 12.3 % in the
+/// top position". drawn: the model has one position per head, and the text says
+/// that the figures describe the distribution the positions are sampled from.
 std::string described(const nn::Sparsity& sparsity, bool drawn = false);
-/// Whether the heads of aft-conv have one position each: "gumbel" of a part
-/// "model".
-bool has_one_position(const models::Json& model);
+/// Whether each head of aft-conv has a single position: "gumbel" > 0 in the
+/// section "model".
+bool has_one_position(const base::Json& model);
 bool is_directory(const std::string& path);
 using io::exists;
 
-/// `--set key=value`, as often as one likes.
+/// Adds `--set key=value`, which may be repeated.
 void add_sets(CLI::App& command, std::vector<std::string>& sets);
 
-/// A number in [low, high]; CLI::Range would let NaN pass.
+/// Accepts a number in [low, high]. Unlike CLI::Range, it rejects NaN.
 CLI::Validator real(double low, double high);
-/// How symbols are drawn: --temperature, --top-k, --top-p and --seed.
+/// Adds the sampling options --temperature, --top-k, --top-p and --seed.
 void add_sampling(CLI::App& command, tasks::Sampling& sampling,
                   const std::string& seed);
 
-/// How a classifier looks at a picture: --size and --crop; 0: as the model's
-/// configuration says.
+/// Adds --size and --crop, which control how an image is preprocessed for a
+/// classifier. 0: use the value in the model's configuration.
 void add_view(CLI::App& command, int64_t& size, double& crop);
-/// Throws UsageError for a --size that is no multiple of a model's patch; 0:
-/// none is given.
+/// Throws UsageError if `size` is not a multiple of the model's patch size. 0:
+/// --size was not given.
 void check_size(const std::string& command, int64_t size,
-                const models::Json& model);
+                const base::Json& model);
 
-/// Long work: what was done of it, the rate and the time left. On a terminal
-/// one line that is overwritten, elsewhere a line every ten seconds.
-class Meter {
+/// Shows the progress of a long operation on stderr: items done, rate and time
+/// left. On a terminal it overwrites one line; elsewhere it prints a line every
+/// ten seconds.
+class ProgressMeter {
  public:
-  /// unit: what is counted, "images".
-  explicit Meter(std::string unit) : unit_(std::move(unit)) {}
-  ~Meter();
-  Meter(const Meter&) = delete;
-  Meter& operator=(const Meter&) = delete;
+  /// unit: what is counted, for example "images".
+  explicit ProgressMeter(std::string unit) : unit_(std::move(unit)) {}
+  ~ProgressMeter();
+  ProgressMeter(const ProgressMeter&) = delete;
+  ProgressMeter& operator=(const ProgressMeter&) = delete;
   void show(int64_t done, int64_t all);
 
  private:
   std::string unit_;
   double begun_ = 0, shown_ = 0;  // seconds on a steady clock
-  int64_t before_ = 0;            // done when it began
+  int64_t before_ = 0;            // `done` at the first call of show()
   bool open_ = false;
 };
 
-/// 1234567 as "1.23 M".
+/// Formats 1234567 as "1.23 M".
 std::string count(double n);
-/// Seconds as 12s, 3m05s, 2h10m.
+/// Formats seconds as 12s, 3m05s or 2h10m.
 std::string duration(double seconds);
-/// Resident memory of this process in bytes; 0 where it is not known.
+/// Resident memory of this process in bytes; 0 if unknown.
 double resident();
 
-/// Nats to bits.
+/// Bits per nat, 1 / ln 2.
 inline constexpr double kBits = 1.4426950408889634;
 
 }  // namespace aft::cli

@@ -1,4 +1,4 @@
-#include "cli/claim.h"
+#include "cli/run_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -14,18 +14,18 @@
 
 namespace aft::cli {
 
-Claim::~Claim() {
+RunLock::~RunLock() {
   if (fd_ >= 0) close(fd_);
 }
 
-void Claim::take(const std::string& directory) {
+void RunLock::take(const std::string& directory) {
   fd_ = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   // Where the file system has no locks, there is none.
   if (fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw std::runtime_error(directory + ": another process is training there");
 }
 
-void Claim::make(const std::string& directory) {
+void RunLock::make(const std::string& directory) {
   if (io::make_directory(directory)) return take(directory);
   if (!is_directory(directory))
     throw std::runtime_error(directory + ": is there, and not a directory");

@@ -1,25 +1,29 @@
-// The directory of a run, which belongs to one process at a time.
+// An exclusive lock on a run directory.
 #pragma once
 
 #include <string>
 
 namespace aft::cli {
 
-/// With several processes rank 0 has it: two would write over each other.
-class Claim {
+/// Prevents two processes from writing to the same run directory. In a
+/// distributed run, rank 0 holds the lock. The destructor releases it. File
+/// systems without flock() get no protection.
+class RunLock {
  public:
-  Claim() = default;
-  ~Claim();
-  Claim(const Claim&) = delete;
-  Claim& operator=(const Claim&) = delete;
+  RunLock() = default;
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
 
-  /// A directory that is there. Throws std::runtime_error where another process
-  /// has it.
+  /// Locks an existing directory. Throws std::runtime_error if another process
+  /// holds the lock.
   void take(const std::string& directory);
-  /// A new one; one that holds a run, or what is left of one, is refused. A run
-  /// that was killed before it had its config.json, which comes after its first
-  /// checkpoint, is none: its call may simply be repeated. Throws UsageError
-  /// for a run, std::runtime_error for what is no directory to write to.
+  /// Creates and locks the directory of a new run. An existing directory is
+  /// accepted unless it holds a run or parts of one. A run that was killed
+  /// before it wrote config.json, which follows the first checkpoint, does not
+  /// count, so the same command can be repeated. Throws UsageError if the
+  /// directory holds a run, std::runtime_error if the path is not a writable
+  /// directory or another process holds the lock.
   void make(const std::string& directory);
 
  private:

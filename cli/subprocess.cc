@@ -1,4 +1,4 @@
-#include "cli/child.h"
+#include "cli/subprocess.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -93,12 +93,12 @@ int exit_code(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-Child run_aft(std::vector<std::string> arguments, bool keep_stderr) {
+SubprocessResult run_aft(std::vector<std::string> arguments, bool keep_stderr) {
   Pipe out, error;
   const pid_t child = start_aft(std::move(arguments), {}, out.ends[1],
                                 keep_stderr ? error.ends[1] : -1);
   out.close_write(), error.close_write();
-  Child result;
+  SubprocessResult result;
   std::string log;
   bool open_out = true, open_error = true, told = false;
   while (open_out || open_error) {

@@ -1,5 +1,5 @@
-// This program again in a process of its own: its memory is its own, and what
-// happens to it happens to nothing else.
+// Runs this program in a subprocess, so that its memory can be measured
+// separately and a crash does not affect the parent.
 #pragma once
 
 #include <signal.h>
@@ -11,30 +11,34 @@
 
 namespace aft::cli {
 
-struct Child {
-  int code = 0;       ///< of exit; 128 + the signal that ended it
-  std::string out;    ///< what it printed
-  std::string error;  ///< the last line on stderr, where that was kept
-  double peak = 0;    ///< the largest resident memory in bytes
+struct SubprocessResult {
+  int code = 0;       ///< exit code, or 128 + the signal that killed it
+  std::string out;    ///< its stdout
+  std::string error;  ///< the last line of its stderr, if captured
+  double peak = 0;    ///< peak resident memory in bytes
 };
 
-/// Set by who handles Ctrl-C: a process that runs is interrupted too, once.
+/// Set by the caller's SIGINT handler. run_aft then interrupts its subprocess,
+/// once.
 extern volatile sig_atomic_t interrupted;
 
-/// Variables of the environment that are set, or set to something else.
+/// Environment variables to add or replace.
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// Starts `aft <arguments>`. Its stdout and stderr go to these files; -1: where
-/// this program's go. It does not outlive this process: SIGTERM ends it then;
-/// and Ctrl-C does not reach it but through this one. Throws std::runtime_error
-/// where no process can be made.
+/// Starts `aft <arguments>`. `out` and `error` are the file descriptors for its
+/// stdout and stderr; -1 inherits this program's. The subprocess receives
+/// SIGTERM when this process ends. It runs in its own process group, so Ctrl-C
+/// reaches it only if this process forwards it. Throws std::runtime_error if
+/// the process cannot be created.
 pid_t start_aft(std::vector<std::string> arguments, const Variables& variables,
                 int out, int error);
-/// The code of an ended process: of exit, or 128 + the signal that ended it.
+/// Converts a status from waitpid() to an exit code, or 128 + the signal that
+/// killed the process.
 int exit_code(int status);
 
-/// `aft <arguments>`. stderr is kept, or goes where this program's goes.
-/// Throws std::runtime_error where no process can be made.
-Child run_aft(std::vector<std::string> arguments, bool keep_stderr);
+/// Runs `aft <arguments>` and waits for it. Its stdout is captured; its stderr
+/// is captured if keep_stderr, otherwise inherited. Throws std::runtime_error
+/// if the process cannot be created.
+SubprocessResult run_aft(std::vector<std::string> arguments, bool keep_stderr);
 
 }  // namespace aft::cli

@@ -1,4 +1,4 @@
-// Output for people: tables on stdout, progress on stderr.
+// Human-readable output: tables for stdout, progress on stderr.
 #pragma once
 
 #include <string>
@@ -6,20 +6,21 @@
 
 namespace aft::cli {
 
-/// Columns as wide as they must be. The first `left` columns are aligned left,
-/// the others right, as numbers are.
+/// Formats a table with columns as wide as their longest cell. The first `left`
+/// columns are left-aligned, the others right-aligned.
 std::string table(const std::vector<std::string>& header,
                   const std::vector<std::vector<std::string>>& rows,
                   size_t left);
 
-/// Three or more significant digits, no exponent: 0.0123, 1.23, 123, 1234.
+/// Formats x with at least three significant digits and no exponent: 0.0123,
+/// 1.23, 123, 1234.
 std::string number(double x);
 
-/// x beside what it should be: "1.23 >= 1.00 met"; target 0: x alone.
+/// Formats x next to its target: "1.23 >= 1.00 met". target 0: x alone.
 std::string verdict(double x, double target, bool at_most);
 
-/// What is being done: one line that is overwritten on a terminal, a line each
-/// elsewhere.
+/// Shows the current item of a list of tasks on stderr: a single line that is
+/// overwritten on a terminal, one line per item elsewhere.
 class Progress {
  public:
   explicit Progress(size_t total) : total_(total) {}
@@ -27,7 +28,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// The next of `total` things begins.
+  /// Announces the next of `total` items.
   void next(const std::string& what);
 
  private:

@@ -1,4 +1,4 @@
-#include "cli/train_line.h"
+#include "cli/training_progress.h"
 
 #include <unistd.h>
 
@@ -10,10 +10,10 @@
 
 namespace aft::cli {
 
-TrainLine::TrainLine(std::string unit, bool drawn)
+TrainingProgress::TrainingProgress(std::string unit, bool drawn)
     : unit_(std::move(unit)), drawn_(drawn), terminal_(isatty(STDERR_FILENO)) {}
 
-void TrainLine::show(const train::Report& r, bool reported) {
+void TrainingProgress::show(const train::Report& r, bool reported) {
   char text[256];
   snprintf(text, sizeof(text), "step %lld/%lld  loss %.4f",
            static_cast<long long>(r.step), static_cast<long long>(r.steps),
@@ -39,7 +39,7 @@ void TrainLine::show(const train::Report& r, bool reported) {
   }
 }
 
-std::string TrainLine::validation(const train::Report& r) const {
+std::string TrainingProgress::validation(const train::Report& r) const {
   char text[128];
   if (!unit_.empty()) {
     snprintf(text, sizeof(text), "  validation %s %.4f (best %.4f)",
@@ -55,7 +55,7 @@ std::string TrainLine::validation(const train::Report& r) const {
   return line + (r.validation.score == r.best ? " (best)" : "");
 }
 
-void TrainLine::close() {
+void TrainingProgress::close() {
   if (open_) std::cerr << '\n';
   open_ = false;
 }

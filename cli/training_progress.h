@@ -1,5 +1,5 @@
-// The line that says how training goes: one that is overwritten on a terminal,
-// one a report elsewhere.
+// Training progress on stderr: a single line that is overwritten on a terminal,
+// one line per report elsewhere.
 #pragma once
 
 #include <string>
@@ -8,17 +8,18 @@
 
 namespace aft::cli {
 
-class TrainLine {
+class TrainingProgress {
  public:
-  /// unit: of the loss in bits, "" where it has none and examples are counted;
-  /// drawn: positions of kernels are drawn from softmax(w).
-  TrainLine(std::string unit, bool drawn);
-  ~TrainLine() { close(); }
-  TrainLine(const TrainLine&) = delete;
-  TrainLine& operator=(const TrainLine&) = delete;
+  /// unit: the unit of the loss in bits, for example "bpc"; empty if the task
+  /// has none, and then the rate counts images instead of tokens.
+  /// drawn: kernel positions are sampled from softmax(w) during training.
+  TrainingProgress(std::string unit, bool drawn);
+  ~TrainingProgress() { close(); }
+  TrainingProgress(const TrainingProgress&) = delete;
+  TrainingProgress& operator=(const TrainingProgress&) = delete;
 
   void show(const train::Report& report, bool reported);
-  /// Ends the line on a terminal.
+  /// Terminates the current line on a terminal.
   void close();
 
  private:

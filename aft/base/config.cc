@@ -1,17 +1,15 @@
-#include "aft/models/config.h"
+#include "aft/base/config.h"
 
 #include <algorithm>
 #include <set>
 #include <sstream>
 
-#include "aft/io/file.h"
-#include "aft/io/safetensors.h"
-#include "aft/io/text.h"
+#include "aft/base/escape.h"
 
-namespace aft::models {
+namespace aft::base {
 namespace {
 
-/// Insertions, deletions and replacements from a to b.
+/// The edit distance between a and b: insertions, deletions and replacements.
 size_t distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -31,16 +29,16 @@ std::string cut(const std::string& text, size_t limit) {
   return text.size() > limit ? text.substr(0, limit - 3) + "..." : text;
 }
 
-// More than any configuration of ours has. Beyond the depth, what walks over
-// JSON by calling itself would run out of stack; beyond the number of keys,
-// which ordered_json looks up one by one, out of patience.
+// Larger than any valid configuration. Deeper nesting could overflow the stack
+// of functions that recurse over JSON. More keys would take quadratic time,
+// because ordered_json looks them up linearly.
 constexpr int kDepth = 32;
 constexpr size_t kKeys = 1000;
-constexpr size_t kBytes = 16 << 20;
 
-/// Throws ConfigError; Json::exception where the text is no JSON.
+/// Throws ConfigError if the text exceeds a limit, Json::exception if it is not
+/// JSON.
 Json parse(const std::string& text) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::vector<std::set<std::string>> keys;  // of the enclosing objects
   const auto guard = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > kDepth)
       throw ConfigError("nested deeper than " + std::to_string(kDepth));
@@ -49,7 +47,7 @@ Json parse(const std::string& text) {
     if (event != Json::parse_event_t::key) return true;
     const std::string& key = value.get_ref<const std::string&>();
     if (!keys.back().insert(key).second)
-      throw ConfigError("the key '" + io::printable(key) +
+      throw ConfigError("the key '" + printable(key) +
                         "' must be unique, got it twice");
     if (keys.back().size() > kKeys)
       throw ConfigError("an object must have at most " + std::to_string(kKeys) +
@@ -59,23 +57,23 @@ Json parse(const std::string& text) {
   return Json::parse(text, guard);
 }
 
-/// What nlohmann-json says, without the number of the exception.
+/// The message of nlohmann-json without the exception number.
 std::string reason(const Json::exception& e) {
   const std::string what = e.what();
   const size_t number = what.find("] ");
-  return io::printable(
-      number == std::string::npos ? what : what.substr(number + 2), 300);
+  return printable(number == std::string::npos ? what : what.substr(number + 2),
+                   300);
 }
 
 }  // namespace
 
 std::string nearest(const std::string& given,
                     const std::vector<std::string>& known) {
-  // A hint, so bounded: a file may have a key of many megabytes.
+  // Bounds the cost: a key in a file may have many megabytes.
   const std::string word = given.substr(0, 100);
   std::vector<std::pair<size_t, std::string>> by_distance;
   for (const std::string& k : known) {
-    // The last part counts as well: "windw" is near to "model.window".
+    // Also compare the last component: "windw" is close to "model.window".
     const size_t dot = k.rfind('.');
     size_t d = distance(word, k);
     if (dot != std::string::npos)
@@ -91,7 +89,7 @@ std::string nearest(const std::string& given,
     out += (i == 0       ? ""
             : i + 1 == n ? " or "
                          : ", ") +
-           io::printable(by_distance[i].second);
+           printable(by_distance[i].second);
   return out;
 }
 
@@ -102,7 +100,8 @@ std::string shown(double x) {
 }
 
 std::string kind_of(const Json& value) {
-  // In ASCII, for the same reason as io::printable(), and to be cut anywhere.
+  // ASCII only, for the same reason as in printable(), and so that it can be
+  // truncated at any byte.
   return std::string(value.type_name()) + " " +
          cut(value.dump(-1, ' ', true, Json::error_handler_t::replace), 40);
 }
@@ -111,14 +110,14 @@ namespace detail {
 
 void wrong_value(const std::string& where, const char* expected,
                  const Json& value) {
-  throw ConfigError(io::printable(where) + " must be " + expected + ", got " +
+  throw ConfigError(printable(where) + " must be " + expected + ", got " +
                     kind_of(value));
 }
 
 void unknown_key(const std::string& where, const std::string& key,
                  const std::vector<std::string>& known) {
   throw ConfigError("unknown key '" +
-                    io::printable(where.empty() ? key : where + "." + key) +
+                    printable(where.empty() ? key : where + "." + key) +
                     "'; the nearest known ones are " + nearest(key, known));
 }
 
@@ -163,7 +162,7 @@ void check_sizes(const Json& model) {
     const int64_t most = layers ? kMostLayers : kMost, least = -kMost,
                   value = item.value().get<int64_t>();
     const auto refuse = [&](const char* limit, int64_t of) {
-      throw ConfigError("model." + io::printable(key) + " must be " + limit +
+      throw ConfigError("model." + printable(key) + " must be " + limit +
                         std::to_string(of) + ", got " + std::to_string(value));
     };
     if (value > most) refuse("at most ", most);
@@ -176,12 +175,12 @@ Json assignment(const std::string& text,
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     throw ConfigError("expected key=value, for example model.window=64, got '" +
-                      io::printable(text) + "'");
+                      printable(text) + "'");
   }
   const std::string path = text.substr(0, equals),
                     value = text.substr(equals + 1);
   if (std::find(known.begin(), known.end(), path) == known.end()) {
-    throw ConfigError("unknown key '" + io::printable(path) +
+    throw ConfigError("unknown key '" + printable(path) +
                       "'; the nearest known ones are " + nearest(path, known));
   }
   Json j;
@@ -190,13 +189,13 @@ Json assignment(const std::string& text,
   } catch (const Json::exception&) {
     j = value;
     try {
-      j.dump();  // a configuration is written as JSON, which is UTF-8
+      j.dump();  // fails if not UTF-8, which JSON requires
     } catch (const Json::exception&) {
-      throw ConfigError(io::printable(path) + " must be UTF-8, got '" +
-                        io::printable(value) + "'");
+      throw ConfigError(printable(path) + " must be UTF-8, got '" +
+                        printable(value) + "'");
     }
   } catch (const ConfigError& e) {
-    throw ConfigError(io::printable(path) + ": " + e.what());
+    throw ConfigError(printable(path) + ": " + e.what());
   }
   for (size_t end = path.size(); end != std::string::npos;) {
     const size_t dot = path.rfind('.', end - 1);
@@ -207,20 +206,12 @@ Json assignment(const std::string& text,
   return j;
 }
 
-Json read_json_file(const std::string& path) {
-  std::string text;
-  try {
-    text = io::read_file(path, kBytes);
-  } catch (const io::Error& e) {
-    throw ConfigError(e.what());
-  }
+Json parse_json(const std::string& text) {
   try {
     return parse(text);
   } catch (const Json::exception& e) {
-    throw ConfigError(path + ": not JSON: " + reason(e));
-  } catch (const ConfigError& e) {
-    throw ConfigError(path + ": " + e.what());
+    throw ConfigError("not JSON: " + reason(e));
   }
 }
 
-}  // namespace aft::models
+}  // namespace aft::base

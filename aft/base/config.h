@@ -1,4 +1,4 @@
-// Configurations as plain structs that name their fields once:
+// Configuration structs that list their fields once:
 //
 //   struct Size {
 //     int64_t width = 256;
@@ -6,8 +6,9 @@
 //     static void fields(Self& s, const F& f) { f("width", s.width); }
 //   };
 //
-// From that: JSON both ways, `--set a.b=value`, and errors that name the key,
-// what was expected and what came. A key that nobody knows is an error.
+// The list provides conversion to and from JSON, `--set a.b=value`, and error
+// messages that name the key, the expected value and the value found. An
+// unknown key is an error.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace aft::models {
+namespace aft::base {
 
 using Json = nlohmann::ordered_json;
 
@@ -26,12 +27,13 @@ struct ConfigError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Up to three of `known` that are nearest to `word`, as "a, b or c".
+/// Returns the up to three entries of `known` closest to `word` by edit
+/// distance, as "a, b or c".
 std::string nearest(const std::string& word,
                     const std::vector<std::string>& known);
-/// A number for messages: 0.5, 1e+30.
+/// Formats a number for a message: 0.5, 1e+30.
 std::string shown(double x);
-/// "a number" and the like: what a JSON value is, for messages.
+/// Describes a JSON value for a message: its type and the start of its text.
 std::string kind_of(const Json& value);
 
 namespace detail {
@@ -58,7 +60,7 @@ inline void get(const Json& j, const std::string& where, bool& x) {
 }
 inline void get(const Json& j, const std::string& where, int64_t& x) {
   if (!j.is_number_integer()) wrong_value(where, "a whole number", j);
-  // What is above int64_t would come out negative.
+  // get<int64_t>() would wrap larger values to negative ones.
   if (j.is_number_unsigned() && j.get<uint64_t>() > uint64_t{INT64_MAX})
     wrong_value(where, "a whole number below 2^63", j);
   x = j.get<int64_t>();
@@ -78,7 +80,7 @@ inline void get(const Json& j, const std::string& where,
     wrong_value(where, "a list of texts [\"...\"]", j);
   x = j.get<std::vector<std::string>>();
 }
-/// Whatever it holds: for who knows more than the struct.
+/// Accepts any object, for callers that interpret its contents themselves.
 inline void get(const Json& j, const std::string& where, Json& x) {
   if (!j.is_object()) wrong_value(where, "an object {...}", j);
   x = j;
@@ -99,8 +101,8 @@ Json to_json(const C& c) {
   return j;
 }
 
-/// Sets the fields that j names; the others stay. `where` is the path to j, ""
-/// at the top. Throws ConfigError.
+/// Sets the fields that j names and leaves the others unchanged. `where` is the
+/// path to j, "" at the top level. Throws ConfigError.
 template <class C>
 void from_json(const Json& j, C& c, const std::string& where = "") {
   if (!j.is_object())
@@ -124,26 +126,27 @@ void from_json(const Json& j, C& c, const std::string& where = "") {
   }
 }
 
-/// The paths of all values in objects, "model.width", in order.
+/// Returns the paths of all values that are not objects, such as "model.width",
+/// in order.
 std::vector<std::string> paths(const Json& j, const std::string& where = "");
 
-/// Puts the values of `change` in the place of those in `into`. Throws
-/// ConfigError where one has an object and the other has not.
+/// Overwrites the values in `into` with those in `change`, recursively. Throws
+/// ConfigError if `change` has an object where `into` has another value.
 void merge(const Json& change, Json& into, const std::string& where = "");
 
-/// Throws ConfigError for a whole number in the part "model" of a configuration
-/// that is above what any model can have: layers of which making never ends,
-/// sizes of which products overflow.
+/// Checks the integers in the "model" section of a configuration. Throws
+/// ConfigError if one exceeds the limits of any model: so many layers that
+/// construction would never finish, or sizes whose products overflow.
 void check_sizes(const Json& model);
 
-/// "model.window=64": a path of `known` and a JSON value (or a bare word, taken
-/// as text), as an object to give to from_json. Throws ConfigError, with the
-/// nearest known paths.
+/// Parses "model.window=64" into an object for from_json. The key must be one
+/// of the `known` paths; the value is JSON, or a bare word, which is taken as a
+/// string. Throws ConfigError, which suggests the nearest known paths.
 Json assignment(const std::string& text, const std::vector<std::string>& known);
 
-/// A JSON file. Throws ConfigError with the file's name, and the line for a
-/// mistake in the JSON. A key that comes twice in an object is a mistake too.
-/// Limits: 16 MB, 32 levels, 1000 keys an object.
-Json read_json_file(const std::string& path);
+/// Parses JSON. Throws ConfigError for a syntax error (with its line), a
+/// duplicate key, more than 32 levels of nesting or more than 1000 keys per
+/// object.
+Json parse_json(const std::string& text);
 
-}  // namespace aft::models
+}  // namespace aft::base

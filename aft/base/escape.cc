@@ -1,8 +1,8 @@
-#include "aft/io/text.h"
+#include "aft/base/escape.h"
 
 #include <cstdio>
 
-namespace aft::io {
+namespace aft::base {
 namespace {
 
 std::string escaped(unsigned char byte) {
@@ -26,7 +26,7 @@ std::string printable(const std::string& text, size_t limit) {
   return out;
 }
 
-std::string harmless(const std::string& text) {
+std::string terminal_safe(const std::string& text) {
   std::string out;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -38,4 +38,4 @@ std::string harmless(const std::string& text) {
   return out;
 }
 
-}  // namespace aft::io
+}  // namespace aft::base

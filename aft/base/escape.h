@@ -1,17 +1,18 @@
-// Text of files and command lines as a message may show it: it may be hostile,
-// obeyed by a terminal, and need not end.
+// Escapes untrusted text from files and command lines for messages. Such text
+// can contain terminal control sequences and be arbitrarily long.
 #pragma once
 
 #include <cstddef>
 #include <string>
 
-namespace aft::io {
+namespace aft::base {
 
-/// What is not ASCII that can be seen as \x1b; at most `limit` bytes, and then
-/// "...".
+/// Replaces all bytes except printable ASCII with escapes such as \x1b. Output
+/// longer than `limit` bytes is truncated and ends in "...".
 std::string printable(const std::string& text, size_t limit = 120);
 
-/// Whole, with line breaks and what may be UTF-8; control characters as \x1b.
-std::string harmless(const std::string& text);
+/// Replaces control characters except newlines with escapes such as \x1b. Keeps
+/// bytes that may be UTF-8 and does not truncate.
+std::string terminal_safe(const std::string& text);
 
-}  // namespace aft::io
+}  // namespace aft::base

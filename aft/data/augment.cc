@@ -1,5 +1,5 @@
-// timm's and torchvision's random transforms, with a generator of our own.
-#include "aft/tasks/augment.h"
+// The random transforms of timm and torchvision, with our own generator.
+#include "aft/data/augment.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +8,10 @@
 
 #include "aft/io/safetensors.h"
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
+using base::Random;
 using io::Image;
 using io::internal::check_image;
 using io::internal::check_size;
@@ -36,17 +37,9 @@ void check_inside(const std::string& name, const Box& box, int64_t height,
       std::to_string(box.left) + ")");
 }
 
-// SplitMix64: a counter, and a bijection that scatters it.
-constexpr uint64_t kStep = 0x9e3779b97f4a7c15;
-
-uint64_t scattered(uint64_t v) {
-  v = (v ^ (v >> 30)) * 0xbf58476d1ce4e5b9;
-  v = (v ^ (v >> 27)) * 0x94d049bb133111eb;
-  return v ^ (v >> 31);
-}
-
-// The sides of a box with a share of the pixels uniform in [min_area,
-// max_area], and a ratio log-uniform in [1 / max_ratio, max_ratio].
+// Draws the sides of a box whose fraction of the pixels is uniform in
+// [min_area, max_area] and whose ratio is log-uniform in [1 / max_ratio,
+// max_ratio].
 Box draw_sides(int64_t pixels, double min_area, double max_area,
                double max_ratio, Random& random) {
   const double area =
@@ -61,80 +54,7 @@ Box draw_sides(int64_t pixels, double min_area, double max_area,
 
 }  // namespace
 
-// ---- Random -----------------------------------------------------------------
-
-// Scattered, so that no two small seeds are steps of one sequence.
-Random::Random(uint64_t seed) : state_(scattered(seed + kStep)) {}
-
-uint64_t Random::next() { return scattered(state_ += kStep); }
-
-double Random::uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
-
-double Random::uniform(double low, double high) {
-  return low + (high - low) * uniform();
-}
-
-double Random::normal() {  // Marsaglia's polar method
-  if (has_spare_) {
-    has_spare_ = false;
-    return spare_;
-  }
-  double x, y, square;
-  do {
-    x = uniform(-1, 1);
-    y = uniform(-1, 1);
-    square = x * x + y * y;
-  } while (square >= 1 || square == 0);
-  const double scale = std::sqrt(-2 * std::log(square) / square);
-  spare_ = y * scale;
-  has_spare_ = true;
-  return x * scale;
-}
-
-int64_t Random::below(int64_t n) {
-  check(n >= 1, "Random::below: n must be at least 1", static_cast<double>(n));
-  const auto size = static_cast<uint64_t>(n);
-  // 2^64 mod n values too many would favour the small results.
-  const uint64_t surplus = -size % size;
-  uint64_t v;
-  do {
-    v = next();
-  } while (v < surplus);
-  return static_cast<int64_t>(v % size);
-}
-
-// Marsaglia and Tsang's method, a raised by 1 and U^(1/a) taken off below a =
-// 1. As a logarithm: with a = 0.01 most values are below the smallest double.
-double Random::log_gamma_variate(double a) {
-  double lowered = 0;
-  if (a < 1) {
-    lowered = std::log(1 - uniform()) / a;
-    a += 1;
-  }
-  const double d = a - 1.0 / 3.0;
-  const double c = 1 / std::sqrt(9 * d);
-  for (;;) {
-    const double x = normal();
-    const double root = 1 + c * x;
-    if (root <= 0) continue;
-    const double log_v = 3 * std::log(root);
-    const double v = root * root * root;
-    if (std::log(1 - uniform()) < 0.5 * x * x + d * (1 - v + log_v)) {
-      return std::log(d) + log_v + lowered;
-    }
-  }
-}
-
-double Random::beta(double a, double b) {
-  for (const double v : {a, b}) {
-    check(v >= 1e-300 && v <= 1e300,
-          "Random::beta: a and b must be 1e-300 to 1e300", v);
-  }
-  const double x = log_gamma_variate(a), y = log_gamma_variate(b);
-  return 1 / (1 + std::exp(y - x));
-}
-
-// ---- One picture ------------------------------------------------------------
+// ---- One image --------------------------------------------------------------
 
 Image augment(const Image& image, int64_t height, int64_t width,
               const AugmentConfig& config, Random& random) {
@@ -312,7 +232,7 @@ Mix draw_mix(int64_t height, int64_t width, double mixup, double cutmix,
   mix.lambda = random.beta(alpha, alpha);
   if (!mix.cut) return mix;
   const double share = std::sqrt(1 - mix.lambda);
-  // first and length of what [centre - half, centre + half) has within n
+  // Sets first and length to [centre - half, centre + half) clipped to [0, n).
   const auto part = [&](int64_t n, int64_t& first, int64_t& length) {
     const auto half = static_cast<int64_t>(share * static_cast<double>(n)) / 2;
     const int64_t centre = random.below(n);
@@ -357,4 +277,4 @@ void apply_mix(const Mix& mix, float* x, int64_t B, int64_t height,
   }
 }
 
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -1,70 +1,50 @@
-// The random part of DeiT's recipe, as timm and torchvision draw it: what is
-// cut out of a training picture, mirrored, changed and erased, and how a batch
-// is mixed. Everything hangs on the Random that is handed in; one of those
-// belongs to one thread. Bad arguments throw io::Error, which names the
-// function, what was expected and what came.
+// The random augmentation of DeiT's recipe, with the distributions of timm and
+// torchvision: cropping, flipping, RandAugment and erasing of training images,
+// and mixing of batches. The base::Random passed in is the only source of
+// randomness; it must not be shared between threads. Invalid arguments throw
+// io::Error, which names the function, and what was expected and found.
 #pragma once
 
 #include <cstdint>
 
+#include "aft/base/random.h"
+#include "aft/data/image_ops.h"
 #include "aft/io/image.h"
-#include "aft/tasks/image_ops.h"
 
-namespace aft::tasks {
+namespace aft::data {
 
-/// Random numbers that hang on the seed alone: next, uniform and below are the
-/// same on every machine, normal and beta up to the last bits of its log and
-/// exp. Any seed is as good as any other, neighbours too.
-class Random {
- public:
-  explicit Random(uint64_t seed);
-
-  uint64_t next();
-  double uniform();                         ///< [0, 1), a multiple of 2^-53
-  double uniform(double low, double high);  ///< low + (high - low) uniform()
-  double normal();                          ///< mean 0, variance 1
-  int64_t below(int64_t n);                 ///< 0 .. n - 1, all alike; n >= 1
-  double beta(double a, double b);          ///< a, b from 1e-300 to 1e300
-
- private:
-  double log_gamma_variate(double a);
-
-  uint64_t state_;
-  double spare_ = 0;  // normal makes two at a time
-  bool has_spare_ = false;
-};
-
-/// A part of a picture.
+/// A rectangle in an image.
 struct Box {
   int64_t top = 0, left = 0, height = 0, width = 0;
 };
 
-// ---- One picture ------------------------------------------------------------
+// ---- One image --------------------------------------------------------------
 
-/// What is done to a training picture; 0 or false switches a part off.
+/// Augmentation of a training image; 0 or false disables a step.
 struct AugmentConfig {
-  double crop_min = 0.08, crop_max = 1;       ///< share of the area
-  bool flip = true;                           ///< half of the pictures
-  int64_t rand_ops = 2;                       ///< operations of RandAugment
-  double rand_magnitude = 9, rand_std = 0.5;  ///< 0 .. 10
+  double crop_min = 0.08, crop_max = 1;  ///< fraction of the area
+  bool flip = true;                      ///< with probability 1/2
+  int64_t rand_ops = 2;                  ///< number of RandAugment operations
+  double rand_magnitude = 9, rand_std = 0.5;  ///< 0 to 10
 };
 
-/// random_crop (or, without, io::cover), resized to height x width, flip and
-/// rand_augment. Erasing is for later: see random_erase.
+/// Applies random_crop (io::cover if cropping is disabled), a resize to height
+/// x width, flip and rand_augment. Erasing works on normalised values: see
+/// random_erase.
 io::Image augment(const io::Image& image, int64_t height, int64_t width,
-                  const AugmentConfig& config, Random& random);
+                  const AugmentConfig& config, base::Random& random);
 
-/// torchvision's RandomResizedCrop: a box with a share of the area uniform in
-/// [min_area, max_area], 0 < min_area <= max_area <= 1, and width / height
-/// log-uniform in [3/4, 4/3]. If ten do not fit into the picture, the largest
-/// one in its centre with a ratio within those.
+/// torchvision's RandomResizedCrop: a box whose fraction of the area is uniform
+/// in [min_area, max_area], 0 < min_area <= max_area <= 1, and whose width /
+/// height is log-uniform in [3/4, 4/3]. If ten attempts do not fit into the
+/// image, returns the largest centred box with a ratio in that range.
 Box random_crop(int64_t height, int64_t width, double min_area, double max_area,
-                Random& random);
+                base::Random& random);
 
-/// A copy of box, which must lie in the picture and have a pixel.
+/// Returns a copy of the box, which must be non-empty and inside the image.
 io::Image crop(const io::Image& image, const Box& box);
 
-/// Left becomes right.
+/// Mirrors the image horizontally.
 void flip(io::Image& image);
 
 /// The operations of RandAugment.
@@ -87,52 +67,55 @@ enum class Op {
 };
 inline constexpr int64_t kNumOps = 15;
 
-/// 255 times ImageNet's mean: what comes in from outside of a picture.
+/// 255 times ImageNet's mean: the fill colour for pixels outside the image.
 inline constexpr Colour kMeanColour{124, 116, 104};
 
-/// An operation with magnitude m, 0 (little) to 10, in timm's "increasing"
-/// way; +- is - if negative:
+/// Applies an operation with magnitude m, from 0 (weak) to 10, on timm's
+/// "increasing" scale; +- is - if `negative`:
 ///   rotate       +- 3 m degrees          posterize     4 - int(0.4 m) bits
 ///   shear        +- 0.03 m               solarize      from 256 - int(25.6 m)
 ///   translate    +- 0.045 m of the side  solarize_add  int(11 m)
 ///   colour, contrast, brightness, sharpness            max(0.1, 1 +- 0.09 m)
-/// auto_contrast, equalize and invert know no m.
+/// auto_contrast, equalize and invert ignore m.
 io::Image apply_op(Op op, io::Image image, double magnitude, bool negative);
 
-/// RandAugment: ops times, one of the 15, all alike, which is applied with
-/// probability 1/2, at N(magnitude, deviation^2) cut to [0, 10], with either
-/// sign. magnitude 0 changes nothing, unlike apply_op, where 0 posterizes.
+/// RandAugment: `ops` times, picks one of the 15 operations uniformly and
+/// applies it with probability 1/2, with magnitude N(magnitude, deviation^2)
+/// clipped to [0, 10] and a random sign. magnitude 0 changes nothing, unlike
+/// apply_op, where 0 posterizes.
 io::Image rand_augment(io::Image image, int64_t ops, double magnitude,
-                       double deviation, Random& random);
+                       double deviation, base::Random& random);
 
-/// With probability p, one box of x [3, height, width], a normalised picture,
-/// becomes N(0, 1), every value for itself: area uniform in [2 %, 1/3], ratio
-/// of the sides log-uniform in [0.3, 1/0.3], smaller than the picture both
-/// ways. If ten do not fit, or the box is empty, x stays.
+/// With probability p, fills one box of x, a normalised image [3, height,
+/// width], with independent N(0, 1) values. The area of the box is uniform in
+/// [2 %, 1/3], its aspect ratio log-uniform in [0.3, 1/0.3], and it is smaller
+/// than the image in both dimensions. If ten attempts do not fit, or the box is
+/// empty, x is unchanged.
 void random_erase(float* x, int64_t height, int64_t width, double p,
-                  Random& random);
+                  base::Random& random);
 
 // ---- A batch ----------------------------------------------------------------
 
-/// How the pictures of a batch are mixed in pairs: lambda of the picture itself
-/// and 1 - lambda of its partner, all over or (cut) in a box. Mix the targets
-/// alike.
+/// How the images of a batch are mixed in pairs: lambda of the image itself and
+/// 1 - lambda of its partner, either blended everywhere or (cut) with a box
+/// taken from the partner. The targets must be mixed in the same proportions.
 struct Mix {
   bool cut = false;
   double lambda = 1;
-  Box box;  ///< of the partner; empty if not cut
+  Box box;  ///< taken from the partner; empty unless cut
 };
 
-/// Mixup and CutMix with lambda from Beta(alpha, alpha), alpha = mixup or
-/// cutmix; 0 switches one off; if both are on, a coin decides. CutMix: sides
-/// int(sqrt(1 - lambda) side), an odd one less 1, centre uniform, what is
-/// outside cut off, and lambda is what then remains of the area.
+/// Draws Mixup or CutMix, with lambda from Beta(alpha, alpha), alpha = mixup or
+/// cutmix. 0 disables one of them; if both are enabled, each has probability
+/// 1/2. CutMix: the sides are int(sqrt(1 - lambda) side), less 1 if odd; the
+/// centre is uniform; the box is clipped to the image, and lambda is recomputed
+/// from the area that remains.
 Mix draw_mix(int64_t height, int64_t width, double mixup, double cutmix,
-             Random& random);
+             base::Random& random);
 
-/// x [B, 3, height, width] in place; 2 b and 2 b + 1 are partners. If B is odd
-/// the last one stays.
+/// Mixes x [B, 3, height, width] in place; images 2 b and 2 b + 1 are partners.
+/// If B is odd, the last image is unchanged.
 void apply_mix(const Mix& mix, float* x, int64_t B, int64_t height,
                int64_t width);
 
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -1,20 +1,20 @@
-// The built-in pictures: a sky of two colours, and on it one to three discs,
-// squares or triangles, or one shape to be named.
+// Draws the built-in images: a two-colour sky with one to three discs, squares
+// or triangles, or one shape to classify.
 #include <algorithm>
 #include <cmath>
 
-#include "aft/nn/block.h"
-#include "aft/tasks/labelled.h"
-#include "aft/tasks/pictures.h"
+#include "aft/base/random.h"
+#include "aft/data/labelled_images.h"
+#include "aft/data/raw_images.h"
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
-/// Numbers in [0, 1), one after the other.
+/// Generates random numbers in [0, 1).
 struct Random {
   uint64_t state;
   double next() {
-    state = nn::mix(state, 1);
+    state = base::mix(state, 1);
     return std::ldexp(static_cast<double>(state >> 11), -53);
   }
   double between(double low, double high) {
@@ -26,7 +26,7 @@ struct Colour {
   double rgb[3];
 };
 
-/// Of the three channels one is strong, one weak: no greys.
+/// One channel is strong and one is weak, so the colour is never grey.
 Colour vivid(Random& random) {
   const int strong = static_cast<int>(random.next() * 3),
             weak = (strong + 1 + static_cast<int>(random.next() * 2)) % 3;
@@ -52,7 +52,7 @@ struct Sky {
 };
 
 struct Shape {
-  int kind;  // as kShapes
+  int kind;  // index into kShapes
   double y, x, radius, cos, sin;
   Colour colour;
 
@@ -66,25 +66,25 @@ struct Shape {
         return square < radius * radius;
       case 1:
         return most < 0.85 * radius;
-      case 2:  // three half planes, half the radius from the middle
+      case 2:  // three half planes at radius / 2 from the centre
         return v < radius / 2 &&
                std::abs(u) * 0.8660254037844386 - v / 2 < radius / 2;
       case 3:
         return square < radius * radius && square > 0.3 * radius * radius;
       case 4:
         return least < 0.3 * radius && most < radius;
-      default:  // three of five bars of a square
+      default:  // bars 1, 3 and 5 of a square
         return most < 0.85 * radius &&
                static_cast<int>((v / radius + 0.85) / 0.34) % 2 == 0;
     }
   }
 };
 
-/// Of shapes that overlap, the last is seen. noise: at most so much is added
-/// to a value, or taken from it.
+/// Later shapes cover earlier ones. Adds uniform noise in [-noise, noise] to
+/// each value.
 void paint(const Sky& sky, const Shape* shapes, int count, double noise,
            Random& random, int64_t height, int64_t width, uint8_t* to) {
-  constexpr int kSamples = 3;  // a side, for smooth edges
+  constexpr int kSamples = 3;  // per side, for antialiasing
   for (int64_t y = 0; y < height; ++y) {
     for (int64_t x = 0; x < width; ++x) {
       double sum[3] = {0, 0, 0};
@@ -112,8 +112,9 @@ void paint(const Sky& sky, const Shape* shapes, int count, double noise,
 
 }  // namespace
 
-void draw_picture(uint64_t number, int64_t height, int64_t width, uint8_t* to) {
-  Random random{nn::mix(number, 0)};
+void draw_built_in_image(uint64_t number, int64_t height, int64_t width,
+                         uint8_t* to) {
+  Random random{base::mix(number, 0)};
   const Sky sky(random);
   Shape shapes[3];
   const int count = 1 + static_cast<int>(random.next() * 3);
@@ -131,7 +132,7 @@ void draw_picture(uint64_t number, int64_t height, int64_t width, uint8_t* to) {
 }
 
 void draw_shape(uint64_t number, int64_t height, int64_t width, uint8_t* to) {
-  Random random{nn::mix(number, 1)};
+  Random random{base::mix(number, 1)};
   const Sky sky(random);
   const double turn = random.between(0, 6.283185307179586);
   const Shape shape{static_cast<int>(number % kShapes.size()),
@@ -144,4 +145,4 @@ void draw_shape(uint64_t number, int64_t height, int64_t width, uint8_t* to) {
   paint(sky, &shape, 1, 12, random, height, width, to);
 }
 
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -1,10 +1,10 @@
-#include "aft/tasks/cifar.h"
+#include "aft/data/cifar.h"
 
+#include "aft/data/data.h"
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
-#include "aft/tasks/data.h"
 
-namespace aft::tasks {
+namespace aft::data {
 CifarFiles cifar_files(const std::string& path) {
   CifarFiles out;
   for (int i = 1; i <= 5; ++i) {
@@ -43,7 +43,7 @@ void read_cifar(const std::string& path, std::vector<uint8_t>& records) {
   }
 }
 
-io::Image cifar_picture(const uint8_t* record) {
+io::Image cifar_image(const uint8_t* record) {
   constexpr int64_t kPlane = kCifarSide * kCifarSide;
   io::Image image{kCifarSide, kCifarSide, std::vector<uint8_t>(3 * kPlane)};
   for (int64_t p = 0; p < kPlane; ++p)
@@ -52,4 +52,4 @@ io::Image cifar_picture(const uint8_t* record) {
   return image;
 }
 
-}  // namespace aft::tasks
+}  // namespace aft::data

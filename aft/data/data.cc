@@ -1,14 +1,21 @@
-#include "aft/tasks/data.h"
+#include "aft/data/data.h"
+
+#include <unistd.h>
 
 #include <numeric>
 #include <utility>
 
-#include "aft/nn/block.h"
+#include "aft/base/random.h"
 
-namespace aft::tasks {
+namespace aft::data {
+
+double machine_memory() {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<double>(sysconf(_SC_PAGESIZE));
+}
 
 uint64_t Order::random(int64_t example) const {
-  return nn::mix(seed_, static_cast<uint64_t>(example / count_));
+  return base::mix(seed_, static_cast<uint64_t>(example / count_));
 }
 
 int64_t Order::at(int64_t example) {
@@ -18,11 +25,11 @@ int64_t Order::at(int64_t example) {
     order_.resize(static_cast<size_t>(count_));
     std::iota(order_.begin(), order_.end(), int64_t{0});
     for (size_t i = order_.size() - 1; i > 0; --i) {
-      state = nn::mix(state, 1);
+      state = base::mix(state, 1);
       std::swap(order_[i], order_[state % (i + 1)]);
     }
   }
   return order_[static_cast<size_t>(example % count_ / repeats_)];
 }
 
-}  // namespace aft::tasks
+}  // namespace aft::data

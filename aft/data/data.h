@@ -1,34 +1,44 @@
-// What data sets share: their errors, bytes, and the order of examples.
+// Shared by all data sets: the error type, a view of bytes, and the order of
+// examples.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <stdexcept>
 #include <vector>
 
-namespace aft::tasks {
+namespace aft::data {
 
 struct DataError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Bytes that lie in someone else's memory.
+/// Reports how much of a long operation is done. May be empty.
+using ProgressCallback = std::function<void(int64_t done, int64_t all)>;
+
+/// Physical memory of this machine in bytes.
+double machine_memory();
+
+/// A view of bytes; does not own them.
 struct Bytes {
   const uint8_t* data = nullptr;
   int64_t size = 0;
 };
 
-/// An endless order of `count` things, all of them once an epoch, each epoch
-/// shuffled anew by the seed and its number: example i is the same whenever it
-/// is asked for. With `repeats`, each comes that many times in a row, and an
-/// epoch, still of `count` examples, ends before it has had them all.
+/// An infinite, shuffled order of `count` items. Each epoch visits all of them
+/// once, in an order that depends only on the seed and the index of the epoch,
+/// so at(i) always returns the same item. With `repeats`, each item comes that
+/// many times in a row; an epoch still has `count` examples, so it visits only
+/// part of the items.
 class Order {
  public:
   /// count >= 1.
   Order(int64_t count, uint64_t seed, int64_t repeats = 1)
       : count_(count), repeats_(repeats), seed_(seed) {}
-  /// Which thing example i is, in [0, count).
+  /// The item of example i, in [0, count).
   int64_t at(int64_t example);
-  /// A number of the epoch of example i, for what else it chooses.
+  /// A hash of the seed and the epoch of example i, to derive other choices
+  /// from.
   uint64_t random(int64_t example) const;
   int64_t count() const { return count_; }
 
@@ -38,4 +48,4 @@ class Order {
   std::vector<int64_t> order_;
 };
 
-}  // namespace aft::tasks
+}  // namespace aft::data

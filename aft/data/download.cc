@@ -1,4 +1,4 @@
-#include "aft/tasks/fetch.h"
+#include "aft/data/download.h"
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -12,15 +12,16 @@
 #include <filesystem>
 #include <system_error>
 
-#include "aft/tasks/data.h"
+#include "aft/data/data.h"
 
 extern char** environ;
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
-/// Runs a program with its output going to a file (or, "", to the caller of
-/// this function as `*output`). Returns its exit code; 127: not there.
+/// Runs a program with stdout redirected to the file `to` or, if that is "",
+/// captured in `*output` if given. Returns the exit code; 127 if the program
+/// could not be started.
 int run(std::vector<std::string> arguments, const std::string& to,
         std::string* output = nullptr) {
   std::vector<char*> raw;
@@ -55,7 +56,7 @@ int run(std::vector<std::string> arguments, const std::string& to,
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/// curl's exit codes that people meet, in words.
+/// Describes curl's common exit codes.
 std::string why_curl(int code) {
   switch (code) {
     case 127:
@@ -86,7 +87,7 @@ struct Remover {
   }
 };
 
-/// All that was written there is on the disk.
+/// Flushes the file system of the directory to disk.
 void settle(const std::string& directory) {
   const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const int error = fd < 0 || syncfs(fd) != 0 ? errno : 0;
@@ -138,7 +139,7 @@ void check_file(const Dataset& set, const std::string& path) {
   if (code != 0)
     throw DataError(path + ": sha256sum failed with exit code " +
                     std::to_string(code));
-  // A file name with a backslash makes the line begin with one.
+  // sha256sum starts the line with a backslash if it escapes the file name.
   const std::string sum = answer.substr(answer.find_first_not_of('\\'), 64);
   if (sum != set.sha256) {
     throw DataError(path + ": is not " + set.name + ": expected SHA-256 " +
@@ -191,11 +192,12 @@ std::string fetch(const Dataset& set, const std::string& directory,
       throw DataError(set.name + ": " + set.address +
                       ": tar failed with exit code " + std::to_string(tar));
   }
-  // A name says that what has it is whole, also after power fails.
+  // Flush before the rename, so that the final name implies complete contents
+  // even after a power failure.
   settle(directory);
   if (rename(unpacked.c_str(), path.c_str()) != 0)
     throw DataError(path + ": cannot be written: " + std::strerror(errno));
   return path;
 }
 
-}  // namespace aft::tasks
+}  // namespace aft::data

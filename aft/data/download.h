@@ -1,25 +1,25 @@
-// The public data sets that the presets train on: what they are called, where
-// they come from, how to know that a file is one.
+// The public data sets that the presets train on: names, URLs, sizes and
+// checksums.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace aft::tasks {
+namespace aft::data {
 
 struct Dataset {
-  std::string name;     ///< also the name of the file, or the directory
-  std::string about;    ///< one line
-  std::string address;  ///< for curl; a name that ends in .zip is unpacked
+  std::string name;     ///< also the name of the file or directory
+  std::string about;    ///< one-line description
+  std::string address;  ///< URL for curl; a .zip file is unpacked
   int64_t size = 0;     ///< of the file, in bytes
   std::string sha256;   ///< of the file, in hex
-  /// Both are of a .tar.gz at the address, which holds a directory of that
-  /// name.
+  /// If true, size and sha256 are those of a .tar.gz file at the URL, which
+  /// contains a directory called `name`.
   bool archive = false;
 };
 
-/// Those we know.
+/// All known data sets.
 const std::vector<Dataset>& datasets();
 
 /// The data set of that name, or nullptr.
@@ -28,12 +28,12 @@ const Dataset* find_dataset(const std::string& name);
 /// Throws DataError unless the file has the size and the checksum of `set`.
 void check_file(const Dataset& set, const std::string& path);
 
-/// Gets `set` into directory/name with curl (and unzip), checks it, and only
-/// then gives it its name; on failure nothing is left behind. A file of that
-/// name that is right is kept, one that is not is an error; a directory of that
-/// name is kept as it is. quiet: no progress of curl's on stderr. Returns the
-/// path. Throws DataError: no curl, no network, a wrong size or checksum, a
-/// disk that is full.
+/// Downloads `set` to directory/name with curl (and unzip or tar). The file is
+/// verified before it gets its name; on failure nothing is left behind. An
+/// existing file of that name is kept if it is valid and an error otherwise; an
+/// existing directory is kept without a check. quiet: curl shows no progress on
+/// stderr. Returns the path. Throws DataError if curl is missing, the download
+/// fails, the size or checksum is wrong, or the disk is full.
 std::string fetch(const Dataset& set, const std::string& directory, bool quiet);
 
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -1,16 +1,16 @@
-#include "aft/tasks/picture_files.h"
+#include "aft/data/image_files.h"
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 
+#include "aft/base/random.h"
+#include "aft/data/cifar.h"
+#include "aft/data/data.h"
+#include "aft/data/download.h"
 #include "aft/io/file.h"
-#include "aft/nn/block.h"
-#include "aft/tasks/cifar.h"
-#include "aft/tasks/data.h"
-#include "aft/tasks/fetch.h"
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -30,8 +30,8 @@ bool is_picture(const fs::path& path) {
 
 }  // namespace
 
-PictureSource picture_source(const std::string& path) {
-  if (path.empty()) return PictureSource::kBuiltIn;
+ImageSource image_source(const std::string& path) {
+  if (path.empty()) return ImageSource::kBuiltIn;
   if (!is_folder(path)) {
     const std::string name = fs::path(path).filename().string();
     throw DataError(path + ": expected a folder of pictures, got " +
@@ -41,11 +41,11 @@ PictureSource picture_source(const std::string& path) {
                          : "nothing"));
   }
   const CifarFiles files = cifar_files(path);
-  return files.train.empty() && files.test.empty() ? PictureSource::kFolder
-                                                   : PictureSource::kCifar;
+  return files.train.empty() && files.test.empty() ? ImageSource::kFolder
+                                                   : ImageSource::kCifar;
 }
 
-std::vector<std::string> list_pictures(const std::string& folder, bool hidden) {
+std::vector<std::string> list_images(const std::string& folder, bool hidden) {
   std::vector<std::string> out;
   std::error_code error;
   for (fs::recursive_directory_iterator at(folder, error), end;
@@ -54,7 +54,7 @@ std::vector<std::string> list_pictures(const std::string& folder, bool hidden) {
       at.disable_recursion_pending();
       continue;
     }
-    std::error_code ignored;  // a link to nowhere is for the reader to name
+    std::error_code ignored;  // a dangling link is reported when it is read
     if (is_picture(at->path()) && !at->is_directory(ignored))
       out.push_back(at->path().string());
   }
@@ -102,15 +102,4 @@ int split_number(const std::string& name) {
   throw DataError("the split must be train, valid or test, got '" + name + "'");
 }
 
-uint64_t hash_bytes(uint64_t before, const void* data, size_t size) {
-  const uint8_t* at = static_cast<const uint8_t*>(data);
-  uint64_t hash = before;
-  for (size_t i = 0; i < size; i += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, at + i, std::min(sizeof(word), size - i));
-    hash = nn::mix(hash ^ word, 0);
-  }
-  return hash;
-}
-
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -1,5 +1,5 @@
-// Where pictures come from: batches of CIFAR-10, or folders of PNG and JPEG
-// files; and what sets of pictures share.
+// Sources of images: CIFAR-10 batches or folders of PNG and JPEG files; and
+// checks shared by the image data sets.
 #pragma once
 
 #include <cstddef>
@@ -8,43 +8,41 @@
 #include <string>
 #include <vector>
 
-namespace aft::tasks {
+namespace aft::data {
 
-enum class PictureSource { kBuiltIn, kCifar, kFolder };
+enum class ImageSource { kBuiltIn, kCifar, kFolder };
 
-/// What a path holds; "": built in. A directory with any batch of CIFAR-10
-/// holds CIFAR-10. Throws DataError for a path that is no directory.
-PictureSource picture_source(const std::string& path);
+/// The kind of data at a path; "" is the built-in data. A directory with at
+/// least one CIFAR-10 batch is CIFAR-10. Throws DataError if the path is not a
+/// directory.
+ImageSource image_source(const std::string& path);
 
 // ---- Folders ----------------------------------------------------------------
 
-/// All pictures below a folder, by their names (.png, .jpg, .jpeg), with those
-/// in folders below it, in the order of their paths. hidden: also what begins
-/// with a dot. No file is opened. Throws DataError.
-std::vector<std::string> list_pictures(const std::string& folder, bool hidden);
+/// All images in a folder and its subfolders, sorted by path. Images are
+/// recognised by name (.png, .jpg, .jpeg); no file is opened. hidden: include
+/// names that begin with a dot. Throws DataError.
+std::vector<std::string> list_images(const std::string& folder, bool hidden);
 
-/// The first of `names` that is a folder beside path/train; "" where one of
-/// the two is missing.
+/// The first of `names` that exists as a folder beside path/train; "" if there
+/// is none, or no path/train.
 std::string test_folder(const std::string& path,
                         std::initializer_list<const char*> names);
 
-// ---- Sets of pictures -------------------------------------------------------
+// ---- Image data sets --------------------------------------------------------
 
-/// Throw DataError, which names what must be changed.
+/// Throw DataError, which names the setting to change.
 void check_side(const std::string& name, int64_t side);
 void check_valid(int64_t valid);
 
-/// How many of `train` pictures are for validation if `valid` are wanted.
+/// How many of `train` images to use for validation if `valid` are requested.
 int64_t valid_count(int64_t valid, int64_t train);
 
-/// Throws DataError unless there is a picture or more of both, which training
-/// needs; path "": built in.
+/// Throws DataError unless there is at least one image for training and one for
+/// validation. path "": built in.
 void check_parts(const std::string& path, int64_t train, int64_t valid);
 
-/// 0, 1, 2 for train, valid, test. Throws DataError.
+/// 0, 1 or 2 for train, valid or test. Throws DataError for other names.
 int split_number(const std::string& name);
 
-/// A hash of these bytes and of what came before them.
-uint64_t hash_bytes(uint64_t before, const void* data, size_t size);
-
-}  // namespace aft::tasks
+}  // namespace aft::data

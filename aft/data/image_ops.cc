@@ -1,8 +1,8 @@
-// Pillow's operations in Pillow's arithmetic: where it works in float, so does
-// this; where the order of a sum decides the last bit, the order is the same. A
-// compiler that fuses a * b + c into one rounding breaks that: on machines that
-// can, this file needs -ffp-contract=off.
-#include "aft/tasks/image_ops.h"
+// Pillow's operations in Pillow's arithmetic: float where Pillow uses float,
+// and the same order of summation where it affects the last bit. Fusing a * b +
+// c into one rounding would break this, so on machines with FMA this file must
+// be compiled with -ffp-contract=off.
+#include "aft/data/image_ops.h"
 
 #include <algorithm>
 #include <charconv>
@@ -13,7 +13,7 @@
 
 #include "aft/io/safetensors.h"
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
 using io::Image;
@@ -25,7 +25,7 @@ void check_finite(const std::string& name, double value) {
                   std::to_string(value));
 }
 
-// So that every sum of a blend fits an int.
+// Keeps every intermediate value of a blend within int.
 void check_factor(const std::string& name, double factor) {
   if (std::abs(factor) <= 1e6) return;
   throw io::Error(name + ": factor must be within +-1e6, got " +
@@ -39,11 +39,11 @@ void check_range(const std::string& name, int64_t value, int64_t low,
                   std::to_string(high) + ", got " + std::to_string(value));
 }
 
-// ---- By value ---------------------------------------------------------------
+// ---- Per-pixel operations ---------------------------------------------------
 
 using Table = std::array<uint8_t, 256>;
 
-template <typename F>  // int of a value 0 .. 255
+template <typename F>  // F: maps a value 0 .. 255 to an integer
 Table table(const F& f) {
   Table out;
   for (int v = 0; v < 256; ++v)
@@ -77,7 +77,7 @@ int same(int v) { return v; }
 
 Table stretched(const Counts& counts) {
   int low = 0, high = 255;
-  while (counts[low] == 0) ++low;  // ends: there is at least one pixel
+  while (counts[low] == 0) ++low;  // terminates: there is at least one pixel
   while (counts[high] == 0) --high;
   if (high == low) return table(same);
   const double scale = 255.0 / (high - low);
@@ -102,8 +102,8 @@ Table equalized(const Counts& counts) {
 
 // ---- Blends -----------------------------------------------------------------
 
-// Down to a whole number first, which changes nothing between 0 and 255: of
-// ints the conditions become no branches, which noise would make slow.
+// Truncates before clamping, which changes nothing in 0 .. 255: integer
+// clamping compiles without branches, which noisy data would mispredict.
 template <typename T>
 uint8_t cut(T v) {
   int i = static_cast<int>(v);
@@ -126,14 +126,14 @@ Table from_level(int level, double factor) {
 
 // ---- Geometry ---------------------------------------------------------------
 
-// Output (x, y) comes from (xx x + xy y + x0, yx x + yy y + y0), both from the
-// corner of a picture to the centre of a pixel.
+// Output pixel (x, y) is read from (xx x + xy y + x0, yx x + yy y + y0).
+// Coordinates are those of pixel centres, measured from the image corner.
 struct Affine {
   double xx, xy, x0, yx, yy, y0;
 };
 
-// Red, green, blue and 0, by hand in vectors: left to the compiler, three
-// channels are done one by one, in twice the time.
+// Explicit vectors of red, green, blue and 0: compilers process three channels
+// one by one, which takes twice as long.
 using Four = float __attribute__((vector_size(16)));
 using Pair = double __attribute__((vector_size(16)));
 struct Doubles {
@@ -157,12 +157,12 @@ Pair polynomial(Pair p1, Pair p2, Pair p3, Pair p4, double d) {
   return p1 + d * (p2 + d * (p3 + d * p4));
 }
 
-// Through v1 .. v4 at -1, 0, 1, 2: a = -1.
+// Cubic convolution of v1 .. v4 at -1, 0, 1, 2, with a = -1.
 Pair cubic(Pair v1, Pair v2, Pair v3, Pair v4, double d) {
   return polynomial(v2, v3 - v1, 2 * (v1 - v2) + v3 - v4, v2 - v1 - v3 + v4, d);
 }
 
-// Of pixels, which are whole numbers: floats hold their sums exactly.
+// The same for pixels, whose values are integers: float sums are exact.
 Doubles cubic(Four v1, Four v2, Four v3, Four v4, double d) {
   const Doubles p1 = doubles(v2), p2 = doubles(v3 - v1),
                 p3 = doubles(2 * (v1 - v2) + v3 - v4),
@@ -171,8 +171,8 @@ Doubles cubic(Four v1, Four v2, Four v3, Four v4, double d) {
           polynomial(p1.b0, p2.b0, p3.b0, p4.b0, d)};
 }
 
-// The four pixels of n around a place in [0, n), those outside moved to the
-// border; d in [0, 1] from the second to the place.
+// The indices of the four pixels around a coordinate in [0, n), clamped to the
+// border. d in [0, 1] is the distance from the second pixel.
 struct Around {
   Around(double place, int n) {
     place -= 0.5;
@@ -188,8 +188,8 @@ struct Around {
   double d;
 };
 
-// d = 0 along y (shear_x, translate_x) or x leaves one row or column of the
-// four, with the same bits: the rest is times 0.
+// If d = 0 along y (shear_x, translate_x) or x, one row or column is enough.
+// The result is bit-identical, since the other terms are multiplied by 0.
 Doubles sample(const Four* pixels, int64_t width, const Around& x,
                const Around& y) {
   const auto at = [&](int i, int j) {
@@ -233,8 +233,9 @@ Image transform(const Image& image, const Affine& from, Colour fill) {
   return out;
 }
 
-// To 15 decimals, which takes the libm's last bits out of sin and cos; through
-// the decimals, as Python's round: a product would be rounded itself.
+// Rounds to 15 decimals, which removes differences between libms in sin and
+// cos. Goes through text, as Python's round does: multiplying by 1e15 would
+// round as well.
 double rounded15(double v) {
   char text[32];
   const auto end =
@@ -319,7 +320,7 @@ Image sharpness(Image image, double factor) {
   check_factor("sharpness", factor);
   const auto f = static_cast<float>(factor);
   const int64_t stride = image.width * 3;
-  // The border is not blurred, and so stays whatever the factor is.
+  // The blur excludes the border, so border pixels do not depend on the factor.
   Image out = image;
   for (int64_t y = 1; y + 1 < image.height; ++y) {
     const uint8_t* row = &image.rgb[y * stride];
@@ -328,8 +329,8 @@ Image sharpness(Image image, double factor) {
       const uint8_t* p = row + i;
       const int ring = p[-stride - 3] + p[-stride] + p[-stride + 3] + p[-3] +
                        p[3] + p[stride - 3] + p[stride] + p[stride + 3];
-      // Pillow sums floats; a number of 13ths is never close enough to a half
-      // for that to show.
+      // Pillow sums floats; a multiple of 1/13 is never close enough to 1/2 for
+      // the difference to matter.
       const int blurred = (2 * (ring + 5 * p[0]) + 13) / 26;
       to[i] = blend(blurred, p[0], f);
     }
@@ -376,4 +377,4 @@ Image translate_y(const Image& image, double pixels, Colour fill) {
   return transform(image, {1, 0, 0, 0, 1, pixels}, fill);
 }
 
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -1,5 +1,5 @@
-// The 15 operations of RandAugment on pictures, to the bit those of Pillow, so
-// that a recipe tuned in Python means the same here.
+// The 15 operations of RandAugment, bit-identical to Pillow's, so that recipes
+// tuned in Python carry over.
 #pragma once
 
 #include <array>
@@ -7,58 +7,61 @@
 
 #include "aft/io/image.h"
 
-namespace aft::tasks {
+namespace aft::data {
 
 /// Red, green, blue.
 using Colour = std::array<uint8_t, 3>;
 
-// Every operation takes a picture of any size and returns one of the same size,
-// with the bits of the Pillow call that is named. All throw io::Error, which
-// names the operation, for a picture whose rgb does not fit its size, or an
-// argument outside its range or not finite. All may be called from many
-// threads. For 224 x 224, one that looks at single pixels takes 0.2 ms or so, a
-// geometric one 1 ms, rotate 2 ms; those need 16 bytes a pixel meanwhile.
+// Every operation takes an image of any size and returns one of the same size,
+// bit-identical to the named Pillow call. All throw io::Error, which names the
+// operation, if the rgb of the image does not match its size or an argument is
+// out of range or not finite. All are thread-safe. For 224 x 224, a per-pixel
+// operation takes about 0.2 ms, a geometric one 1 ms and rotate 2 ms; geometric
+// operations use 16 bytes of scratch memory per pixel.
 
-/// ImageOps.autocontrast: every channel stretched to 0 .. 255. A channel of one
-/// value stays.
+/// ImageOps.autocontrast: stretches every channel to 0 .. 255. A constant
+/// channel is unchanged.
 io::Image auto_contrast(io::Image image);
 
-/// ImageOps.equalize: every channel's values spread evenly. A channel of one
-/// value stays, as does one with fewer than 255 pixels below its largest value.
+/// ImageOps.equalize: equalises the histogram of every channel. A constant
+/// channel is unchanged, as is one with fewer than 255 pixels below its
+/// maximum.
 io::Image equalize(io::Image image);
 
 /// ImageOps.invert: 255 - v.
 io::Image invert(io::Image image);
 
-/// ImageOps.posterize: the highest bits, 0 to 8 of them; the others are 0.
+/// ImageOps.posterize: keeps the highest `bits` bits, 0 to 8, and clears the
+/// others.
 io::Image posterize(io::Image image, int64_t bits);
 
-/// ImageOps.solarize: 255 - v from threshold upwards. 256 changes nothing.
+/// ImageOps.solarize: 255 - v for v >= threshold. 256 changes nothing.
 io::Image solarize(io::Image image, int64_t threshold);
 
-/// min(v + add, 255) below threshold; add >= 0. Image.point in Pillow.
+/// min(v + add, 255) for v < threshold; add >= 0. Image.point in Pillow.
 io::Image solarize_add(io::Image image, int64_t add, int64_t threshold = 128);
 
-/// ImageEnhance.Color, Contrast, Brightness, Sharpness: from (0) grey, the mean
-/// grey, black, blurred, over (1) the picture itself to more of it. factor is
-/// at most 1e6 on either side of 0.
+/// ImageEnhance.Color, Contrast, Brightness, Sharpness. factor 0 gives
+/// greyscale, the mean grey, black or blurred respectively; 1 gives the image
+/// itself; larger values extrapolate. |factor| is at most 1e6.
 io::Image colour(io::Image image, double factor);
 io::Image contrast(io::Image image, double factor);
 io::Image brightness(io::Image image, double factor);
 io::Image sharpness(io::Image image, double factor);
 
-/// Image.rotate, about the centre, counter-clockwise, BICUBIC (its own: a = -1,
-/// 4 x 4 pixels, cut to 8 bits, not rounded). What comes from outside of the
-/// picture is fill.
+/// Image.rotate: counter-clockwise about the centre, with Pillow's BICUBIC (a =
+/// -1, 4 x 4 pixels, truncated to 8 bits, not rounded). Pixels from outside the
+/// image are `fill`.
 io::Image rotate(const io::Image& image, double degrees, Colour fill);
 
-/// Image.transform, AFFINE, BICUBIC: pixel (y, x) comes from
+/// Image.transform, AFFINE, BICUBIC: pixel (y, x) is read from
 ///   shear_x  (y, x + factor y)     translate_x  (y, x + pixels)
 ///   shear_y  (y + factor x, x)     translate_y  (y + pixels, x)
-/// counted from the corner of the picture to the centre of the pixel.
+/// where coordinates are those of pixel centres, measured from the image
+/// corner.
 io::Image shear_x(const io::Image& image, double factor, Colour fill);
 io::Image shear_y(const io::Image& image, double factor, Colour fill);
 io::Image translate_x(const io::Image& image, double pixels, Colour fill);
 io::Image translate_y(const io::Image& image, double pixels, Colour fill);
 
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -1,4 +1,4 @@
-#include "aft/tasks/label_table.h"
+#include "aft/data/label_table.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,21 +7,21 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "aft/base/escape.h"
+#include "aft/data/data.h"
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
-#include "aft/io/text.h"
-#include "aft/tasks/data.h"
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxClass = 99999;
-constexpr size_t kMaxBytes = size_t{1} << 30;  // 1 kB a picture of ImageNet
+constexpr size_t kMaxBytes = size_t{1} << 30;  // 1 kB per image of ImageNet
 
 std::string shown(const std::string& text) {
-  return "'" + io::printable(text, 60) + "'";
+  return "'" + base::printable(text, 60) + "'";
 }
 
 std::vector<std::string> columns_of(const std::string& line) {
@@ -148,8 +148,8 @@ class Reader {
   int64_t line_ = 0;
   size_t width_ = 0, file_ = 0, index_ = 0;
   std::optional<size_t> wnid_, name_;
-  std::unordered_map<std::string, int64_t> lines_;  // of files
-  std::vector<int64_t> named_;                      // lines of classes; 0: none
+  std::unordered_map<std::string, int64_t> lines_;  // of each file
+  std::vector<int64_t> named_;  // line that names each class; 0: none
 };
 
 }  // namespace
@@ -158,4 +158,4 @@ LabelTable read_label_table(const std::string& path, bool files) {
   return std::move(Reader(path, files).out);
 }
 
-}  // namespace aft::tasks
+}  // namespace aft::data

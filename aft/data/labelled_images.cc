@@ -1,14 +1,15 @@
-#include "aft/tasks/labelled.h"
+#include "aft/data/labelled_images.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
 #include <stdexcept>
 
-#include "aft/tasks/cifar.h"
-#include "aft/tasks/label_table.h"
+#include "aft/base/random.h"
+#include "aft/data/cifar.h"
+#include "aft/data/label_table.h"
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -20,7 +21,7 @@ constexpr const char* kTable = "labels.tsv";
 
 // ---- Folders ----------------------------------------------------------------
 
-/// The names of the folders in a folder that are classes, in order.
+/// The names of the class folders in a folder, sorted.
 std::vector<std::string> class_folders(const std::string& folder) {
   std::vector<std::string> out;
   std::error_code error;
@@ -38,16 +39,16 @@ std::vector<std::string> class_folders(const std::string& folder) {
 
 }  // namespace
 
-LabelledPictures LabelledPictures::open(const std::string& path, int64_t valid,
-                                        int64_t size) {
+LabelledImages LabelledImages::open(const std::string& path, int64_t valid,
+                                    int64_t size) {
   check_valid(valid);
-  LabelledPictures out;
-  out.source_ = picture_source(path);
+  LabelledImages out;
+  out.source_ = image_source(path);
   out.path_ = path;
   std::error_code error;
-  if (out.source_ == PictureSource::kBuiltIn) {
+  if (out.source_ == ImageSource::kBuiltIn) {
     out.open_built_in(size);
-  } else if (out.source_ == PictureSource::kCifar) {
+  } else if (out.source_ == ImageSource::kCifar) {
     out.open_cifar(path);
   } else if (fs::exists(path + "/" + kTable, error)) {
     out.open_table(path);
@@ -58,7 +59,7 @@ LabelledPictures LabelledPictures::open(const std::string& path, int64_t valid,
   return out;
 }
 
-void LabelledPictures::open_built_in(int64_t size) {
+void LabelledImages::open_built_in(int64_t size) {
   check_side("the side of built-in pictures", size);
   constexpr int64_t kTrain = 2000, kTest = 400;
   size_ = size;
@@ -67,7 +68,7 @@ void LabelledPictures::open_built_in(int64_t size) {
     add(i % static_cast<int64_t>(kShapes.size()), i < kTrain ? train_ : test_);
 }
 
-void LabelledPictures::open_cifar(const std::string& path) {
+void LabelledImages::open_cifar(const std::string& path) {
   classes_.assign(std::begin(kCifarClasses), std::end(kCifarClasses));
   const auto read = [&](const std::string& batch, LabelledPart& to) {
     const size_t before = records_.size();
@@ -82,7 +83,7 @@ void LabelledPictures::open_cifar(const std::string& path) {
   if (!files.test.empty()) read(files.test, test_);
 }
 
-void LabelledPictures::open_table(const std::string& path) {
+void LabelledImages::open_table(const std::string& path) {
   const LabelTable table =
       read_label_table(path + "/" + kTable, /*files=*/true);
   classes_ = std::move(table.classes);
@@ -90,7 +91,7 @@ void LabelledPictures::open_table(const std::string& path) {
     add_file(row.file, row.label, test_);
 }
 
-void LabelledPictures::open_folders(const std::string& path) {
+void LabelledImages::open_folders(const std::string& path) {
   const std::string tests = test_folder(path, {"val", "test"});
   const bool parts = !tests.empty();
   classes_ = class_folders(parts ? path + "/train" : path);
@@ -141,29 +142,29 @@ void LabelledPictures::open_folders(const std::string& path) {
   if (parts && test_.empty()) need(path + "/" + tests, "");
 }
 
-std::vector<std::string> LabelledPictures::list_class(
+std::vector<std::string> LabelledImages::list_class(
     const std::string& folder) const {
-  std::vector<std::string> files = list_pictures(path_ + "/" + folder, false);
+  std::vector<std::string> files = list_images(path_ + "/" + folder, false);
   for (std::string& file : files) file.erase(0, path_.size() + 1);
   return files;
 }
 
-void LabelledPictures::add(int64_t label, LabelledPart& to) {
+void LabelledImages::add(int64_t label, LabelledPart& to) {
   to.push_back(count());
   labels_.push_back(static_cast<int32_t>(label));
 }
 
-void LabelledPictures::add_file(std::string_view file, int64_t label,
-                                LabelledPart& to) {
+void LabelledImages::add_file(std::string_view file, int64_t label,
+                              LabelledPart& to) {
   files_ += file;
   ends_.push_back(files_.size());
   add(label, to);
 }
 
-LabelledPart LabelledPictures::some(const LabelledPart& part,
-                                    int64_t count) const {
-  // By class, so that even steps meet all of them, whatever the order of the
-  // pictures: every sixth of the built-in ones has the same class.
+LabelledPart LabelledImages::some(const LabelledPart& part,
+                                  int64_t count) const {
+  // Sorted by class, so that even steps cover all classes whatever the order of
+  // the images. For example, every sixth built-in image has the same class.
   LabelledPart sorted = part, out;
   std::stable_sort(sorted.begin(), sorted.end(), [&](int64_t a, int64_t b) {
     return labels_[static_cast<size_t>(a)] < labels_[static_cast<size_t>(b)];
@@ -176,7 +177,7 @@ LabelledPart LabelledPictures::some(const LabelledPart& part,
   return out;
 }
 
-void LabelledPictures::choose_valid(int64_t valid) {
+void LabelledImages::choose_valid(int64_t valid) {
   valid_ =
       some(train_, valid_count(valid, static_cast<int64_t>(train_.size())));
   LabelledPart rest;
@@ -185,30 +186,30 @@ void LabelledPictures::choose_valid(int64_t valid) {
   train_ = std::move(rest);
 }
 
-size_t LabelledPictures::at(int64_t picture) const {
+size_t LabelledImages::at(int64_t picture) const {
   if (picture < 0 || picture >= count())
-    throw std::out_of_range("LabelledPictures: picture must be below " +
+    throw std::out_of_range("LabelledImages: picture must be below " +
                             std::to_string(count()) + ", got " +
                             std::to_string(picture));
   return static_cast<size_t>(picture);
 }
 
-std::string_view LabelledPictures::file(size_t i) const {
+std::string_view LabelledImages::file(size_t i) const {
   const size_t begin = i == 0 ? 0 : ends_[i - 1];
   return std::string_view(files_).substr(begin, ends_[i] - begin);
 }
 
-int64_t LabelledPictures::label(int64_t picture) const {
+int64_t LabelledImages::label(int64_t picture) const {
   return labels_[at(picture)];
 }
 
-io::Image LabelledPictures::read(int64_t picture) const {
+io::Image LabelledImages::read(int64_t picture) const {
   const size_t i = at(picture);
   switch (source_) {
-    case PictureSource::kFolder:
+    case ImageSource::kFolder:
       return io::read_image(name(picture));
-    case PictureSource::kCifar:
-      return cifar_picture(records_.data() + i * kCifarRecord);
+    case ImageSource::kCifar:
+      return cifar_image(records_.data() + i * kCifarRecord);
     default: {
       io::Image image{
           size_, size_,
@@ -219,28 +220,28 @@ io::Image LabelledPictures::read(int64_t picture) const {
   }
 }
 
-std::string LabelledPictures::name(int64_t picture) const {
+std::string LabelledImages::name(int64_t picture) const {
   const size_t i = at(picture);
-  if (source_ != PictureSource::kFolder) return std::to_string(picture);
+  if (source_ != ImageSource::kFolder) return std::to_string(picture);
   return path_ + "/" + std::string(file(i));
 }
 
-const LabelledPart& LabelledPictures::split(const std::string& name) const {
+const LabelledPart& LabelledImages::split(const std::string& name) const {
   const LabelledPart* const parts[] = {&train_, &valid_, &test_};
   return *parts[split_number(name)];
 }
 
-std::string LabelledPictures::fingerprint() const {
+std::string LabelledImages::fingerprint() const {
   uint64_t hash = 0;
   const auto add = [&](const auto& values) {
-    const uint64_t count = values.size();  // so that "ab", "c" is not "a", "bc"
-    hash = hash_bytes(hash, &count, sizeof(count));
-    hash = hash_bytes(hash, values.data(), count * sizeof(values[0]));
+    const uint64_t count = values.size();  // tells "ab", "c" from "a", "bc"
+    hash = base::hash_bytes(hash, &count, sizeof(count));
+    hash = base::hash_bytes(hash, values.data(), count * sizeof(values[0]));
   };
   for (const std::string& name : classes_) add(name);
   add(labels_), add(test_), add(ends_), add(files_), add(records_);
-  if (source_ == PictureSource::kBuiltIn) {
-    constexpr int64_t kSide = 16;  // whatever size they are drawn at
+  if (source_ == ImageSource::kBuiltIn) {
+    constexpr int64_t kSide = 16;  // independent of the size they are drawn at
     std::vector<uint8_t> shape(3 * kSide * kSide);
     for (size_t i = 0; i < kShapes.size(); ++i) {
       draw_shape(i, kSide, kSide, shape.data());
@@ -250,4 +251,4 @@ std::string LabelledPictures::fingerprint() const {
   return std::to_string(count()) + "-" + std::to_string(hash);
 }
 
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -1,14 +1,14 @@
-#include "aft/tasks/loader.h"
+#include "aft/data/loader.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <utility>
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
-constexpr size_t kAhead = 3;  // batches that are planned, the current one too
+constexpr size_t kAhead = 3;  // planned batches, including the current one
 
 }  // namespace
 
@@ -17,7 +17,7 @@ Loader::Loader(int64_t size, Make make, int64_t threads, int64_t end)
   try {
     for (int64_t i = 0; i < std::max<int64_t>(threads, 1); ++i)
       threads_.emplace_back([this] { work(); });
-  } catch (...) {  // no room for one: those before it wait, and must not
+  } catch (...) {  // a thread failed to start: end the others
     stop();
     throw;
   }
@@ -48,7 +48,7 @@ LabelledBatch Loader::get(int64_t first, int64_t count) {
   last_ = first;
   if (batches_.empty() || batches_.front()->first != first ||
       batches_.front()->count != count) {
-    batches_.clear();  // who works on one of those still holds it
+    batches_.clear();  // threads that work on one share its ownership
     plan(first, count);
   }
   while (batches_.size() < kAhead) {
@@ -92,4 +92,4 @@ void Loader::work() {
   }
 }
 
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -1,4 +1,4 @@
-// Batches made ahead of time by threads of their own.
+// Prepares batches ahead of time in background threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,36 +13,37 @@
 #include <thread>
 #include <vector>
 
-namespace aft::tasks {
+namespace aft::data {
 
 struct LabelledBatch {
   at::Tensor values;  ///< float [count, size]
   std::vector<int64_t> labels;
 };
 
-/// Examples in an endless numbered order; each depends on its number alone, so
-/// it does not matter who makes it, or when.
+/// Loads examples from an infinite numbered sequence. Each example depends on
+/// its number alone, so the result does not depend on thread scheduling.
 class Loader {
  public:
-  /// Fills `size` numbers and returns the label; is called from many threads at
-  /// once.
+  /// Writes `size` values and returns the label. Called from several threads
+  /// concurrently.
   using Make = std::function<int64_t(int64_t example, float* to)>;
-  /// threads >= 1. end: no example at or behind it is asked for.
+  /// threads >= 1. No example with number `end` or above is requested.
   Loader(int64_t size, Make make, int64_t threads, int64_t end = INT64_MAX);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// Examples first .. first + count - 1, and begins with those that come after
-  /// them: as far from these as these are from the ones before. Rethrows what
-  /// make threw for one of them.
+  /// Returns examples first .. first + count - 1 and starts on the following
+  /// batches, assuming that the distance from the previous call's `first` to
+  /// this one repeats. Rethrows an exception that `make` threw for one of these
+  /// examples.
   LabelledBatch get(int64_t first, int64_t count);
 
  private:
-  /// Examples that are made together, and who waits for them.
+  /// A batch in preparation.
   struct Batch {
     int64_t first, count;
-    int64_t begun = 0, left;  // examples nobody has begun; not yet finished
+    int64_t begun = 0, left;  // examples started; examples not yet finished
     LabelledBatch result;
     std::exception_ptr error;
   };
@@ -55,9 +56,10 @@ class Loader {
   std::mutex mutex_;
   std::condition_variable wanted_, finished_;
   std::deque<std::shared_ptr<Batch>> batches_;  // in order of their examples
-  int64_t last_ = -1, stride_ = 0;  // where the last began; to the next
+  int64_t last_ = -1,
+          stride_ = 0;  // start of the last batch; distance to the next
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };
 
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -1,19 +1,19 @@
-#include "aft/tasks/pictures.h"
+#include "aft/data/raw_images.h"
 
 #include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "aft/base/random.h"
+#include "aft/data/cifar.h"
+#include "aft/data/image_files.h"
 #include "aft/io/image.h"
-#include "aft/tasks/cifar.h"
-#include "aft/tasks/memory.h"
-#include "aft/tasks/picture_files.h"
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
-/// Before memory is asked for: does the machine have so much?
+/// Throws DataError, before allocating, if the machine has too little memory.
 void check_memory(int64_t count, int64_t size) {
   const double need = static_cast<double>(count) * static_cast<double>(size),
                have = machine_memory();
@@ -25,7 +25,7 @@ void check_memory(int64_t count, int64_t size) {
                     std::to_string(std::llround(have / 1e9)));
 }
 
-/// A batch of CIFAR-10, added to `to` at the given size.
+/// Appends a CIFAR-10 batch to `to` at the given size.
 void add_batch(const std::string& path, int64_t height, int64_t width,
                std::vector<uint8_t>& to) {
   std::vector<uint8_t> records;
@@ -35,7 +35,7 @@ void add_batch(const std::string& path, int64_t height, int64_t width,
   check_memory(static_cast<int64_t>(before) / size + kCifarRecords, size);
   to.resize(before + static_cast<size_t>(kCifarRecords * size));
   for (int64_t i = 0; i < kCifarRecords; ++i) {
-    io::Image image = cifar_picture(records.data() + i * kCifarRecord);
+    io::Image image = cifar_image(records.data() + i * kCifarRecord);
     if (height != kCifarSide || width != kCifarSide)
       image = io::cover(image, height, width);
     std::copy(image.rgb.begin(), image.rgb.end(),
@@ -45,7 +45,7 @@ void add_batch(const std::string& path, int64_t height, int64_t width,
 
 void read_pictures(const std::vector<std::string>& paths, int64_t height,
                    int64_t width, std::vector<uint8_t>& to,
-                   const Progress& progress) {
+                   const ProgressCallback& progress) {
   const int64_t all = static_cast<int64_t>(paths.size()),
                 size = 3 * height * width;
   check_memory(all, size);
@@ -66,28 +66,29 @@ void read_pictures(const std::vector<std::string>& paths, int64_t height,
 
 }  // namespace
 
-Pictures Pictures::open(const std::string& path, int64_t height, int64_t width,
-                        int64_t valid, const Progress& progress) {
+RawImages RawImages::open(const std::string& path, int64_t height,
+                          int64_t width, int64_t valid,
+                          const ProgressCallback& progress) {
   check_side("data.height", height), check_side("data.width", width);
   check_valid(valid);
-  Pictures out;
+  RawImages out;
   out.height_ = height, out.width_ = width;
   const int64_t size = 3 * height * width;
   const auto count = [&] {
     return static_cast<int64_t>(out.data_.size()) / size;
   };
-  switch (picture_source(path)) {
-    case PictureSource::kBuiltIn: {
+  switch (image_source(path)) {
+    case ImageSource::kBuiltIn: {
       constexpr int64_t kTrain = 2000, kTest = 200;
       check_memory(kTrain + kTest, size);
       out.data_.resize(static_cast<size_t>((kTrain + kTest) * size));
       for (int64_t i = 0; i < kTrain + kTest; ++i)
-        draw_picture(static_cast<uint64_t>(i), height, width,
-                     out.data_.data() + i * size);
+        draw_built_in_image(static_cast<uint64_t>(i), height, width,
+                            out.data_.data() + i * size);
       out.train_ = kTrain, out.test_ = kTest;
       break;
     }
-    case PictureSource::kCifar: {
+    case ImageSource::kCifar: {
       const CifarFiles files = cifar_files(path);
       for (const std::string& batch : files.train)
         add_batch(batch, height, width, out.data_);
@@ -96,14 +97,14 @@ Pictures Pictures::open(const std::string& path, int64_t height, int64_t width,
       out.test_ = count() - out.train_;
       break;
     }
-    case PictureSource::kFolder: {
+    case ImageSource::kFolder: {
       std::vector<std::string> train, test;
       if (const std::string name = test_folder(path, {"test", "val"});
           !name.empty()) {
-        train = list_pictures(path + "/train", true);
-        test = list_pictures(path + "/" + name, true);
+        train = list_images(path + "/train", true);
+        test = list_images(path + "/" + name, true);
       } else {
-        const std::vector<std::string> all = list_pictures(path, true);
+        const std::vector<std::string> all = list_images(path, true);
         for (size_t i = 0; i < all.size(); ++i)
           (i % 10 == 9 ? test : train).push_back(all[i]);
       }
@@ -122,19 +123,19 @@ Pictures Pictures::open(const std::string& path, int64_t height, int64_t width,
   return out;
 }
 
-PicturePart Pictures::part(int64_t first, int64_t count) const {
+ImagePart RawImages::part(int64_t first, int64_t count) const {
   const int64_t size = 3 * height_ * width_;
   return {data_.data() + first * size, count, size};
 }
 
-PicturePart Pictures::split(const std::string& name) const {
-  const PicturePart parts[] = {train(), valid(), test()};
+ImagePart RawImages::split(const std::string& name) const {
+  const ImagePart parts[] = {train(), valid(), test()};
   return parts[split_number(name)];
 }
 
-std::string Pictures::fingerprint() const {
+std::string RawImages::fingerprint() const {
   return std::to_string(train_ + valid_ + test_) + "-" +
-         std::to_string(hash_bytes(0, data_.data(), data_.size()));
+         std::to_string(base::hash_bytes(0, data_.data(), data_.size()));
 }
 
-}  // namespace aft::tasks
+}  // namespace aft::data

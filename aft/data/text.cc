@@ -1,4 +1,4 @@
-#include "aft/tasks/text.h"
+#include "aft/data/text.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -11,11 +11,18 @@
 #include <cstring>
 #include <numeric>
 
-#include "aft/nn/block.h"
-#include "aft/tasks/fetch.h"
+#include "aft/base/random.h"
+#include "aft/data/download.h"
+#include "aft/data/stories.h"
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
+
+Bytes built_in_text() {
+  const std::string& text = built_in_stories();
+  return {reinterpret_cast<const uint8_t*>(text.data()),
+          static_cast<int64_t>(text.size())};
+}
 
 struct Mapping {
   void* at = MAP_FAILED;
@@ -26,7 +33,7 @@ struct Mapping {
 };
 
 std::shared_ptr<Mapping> map_file(const std::string& path) {
-  // Not to wait for the other end of a pipe.
+  // O_NONBLOCK: opening a FIFO must not wait for a writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     const int why = errno;
@@ -89,7 +96,7 @@ Text Text::from(std::string bytes, const std::string& mode,
 
 namespace {
 
-/// The bytes that symbols() wrote.
+/// Parses the output of Text::symbols().
 std::vector<int> parse_symbols(const std::string& text) {
   std::vector<int> out;
   std::array<bool, 256> seen{};
@@ -118,7 +125,7 @@ void Text::prepare(Bytes raw, const std::string& mode,
                    const std::string& symbols) {
   mode_ = mode;
   constexpr int64_t kEnwik8 = 100000000;
-  // Parts of the raw bytes, before anything is dropped.
+  // The split is by raw bytes, before newlines are dropped.
   const int64_t a = raw.size == kEnwik8 ? 90000000 : raw.size / 10 * 9,
                 b = raw.size == kEnwik8 ? 95000000 : a + (raw.size - a) / 2;
   Bytes parts[3] = {
@@ -184,13 +191,13 @@ std::string Text::symbols() const {
 }
 
 std::string Text::fingerprint() const {
-  // Up to 1024 pieces of 1 KB, spread evenly.
+  // Up to 1024 evenly spaced samples of 1 KB.
   constexpr int64_t kPieces = 1024, kPiece = 1024;
   const int64_t apart = std::max(train_.size / kPieces, kPiece);
   uint64_t hash = 0;
   for (int64_t at = 0; at < train_.size; at += apart) {
     const int64_t end = std::min(at + kPiece, train_.size);
-    for (int64_t i = at; i < end; ++i) hash = nn::mix(hash, train_.data[i]);
+    for (int64_t i = at; i < end; ++i) hash = base::mix(hash, train_.data[i]);
   }
   return std::to_string(train_.size + valid_.size + test_.size) + "-" +
          std::to_string(hash);
@@ -208,9 +215,9 @@ Windows::Windows(int64_t size, int64_t T, uint64_t seed)
 }
 
 int64_t Windows::start(int64_t example) {
-  const uint64_t offset = nn::mix(order_.random(example), 2);
+  const uint64_t offset = base::mix(order_.random(example), 2);
   return static_cast<int64_t>(offset % static_cast<uint64_t>(T_)) +
          order_.at(example) * T_;
 }
 
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -1,5 +1,5 @@
-// Text as bytes: files, splits, preparation, and the order in which windows are
-// trained on.
+// Text as bytes: files, splits, preparation modes, and the order of training
+// windows.
 #pragma once
 
 #include <cstdint>
@@ -7,44 +7,47 @@
 #include <string>
 #include <vector>
 
-#include "aft/tasks/data.h"
+#include "aft/data/data.h"
 
-namespace aft::tasks {
+namespace aft::data {
 
-/// A text with its three parts: of 100,000,000 bytes (enwik8) the first 90, the
-/// next 5 and the last 5 million, of any other size the same shares. A file is
-/// memory mapped, and only read where it is looked at.
+/// A text and its three parts. enwik8 (100,000,000 bytes) is split into the
+/// first 90, the next 5 and the last 5 million bytes, any other text in the
+/// same proportions. Files are memory mapped, so only the pages in use are
+/// read.
 ///
-/// Preparation modes, as the literature has them for enwik8:
-///   bytes  every byte is itself; vocabulary 256
-///   txl    Transformer-XL's: newlines are dropped, symbols numbered by
+/// Preparation modes, as used in the literature for enwik8:
+///   bytes  every byte is a symbol; the vocabulary is 256
+///   txl    Transformer-XL's: newlines are dropped, and symbols are numbered by
 ///          frequency over the whole text
-///   eos    the same, and a newline is a symbol
-/// bits per character of different modes count different symbols.
+///   eos    the same, but the newline is kept as a symbol
+/// Bits per character are not comparable between modes: they count different
+/// symbols.
 class Text {
  public:
-  /// path "" is the built-in text: the project's own sources and documents.
-  /// symbols: what symbols() of another text gave, where this one is for a
-  /// model of that one (txl and eos; otherwise ""); a byte that has no symbol
-  /// there is an error. Throws DataError, with the file's name.
+  /// Opens a file; path "" is the built-in text (stories.h). To evaluate a
+  /// model on another text than its own (txl and eos), `symbols` is what
+  /// symbols() of the model's text returned; a byte without a symbol there is
+  /// an error. Otherwise it is "". Throws DataError, which names the file.
   static Text open(const std::string& path, const std::string& mode,
                    const std::string& symbols = "");
-  /// A text that is given; it may be empty.
+  /// The same for a text in memory, which may be empty.
   static Text from(std::string bytes, const std::string& mode,
                    const std::string& symbols = "");
 
   Bytes train() const { return train_; }
   Bytes valid() const { return valid_; }
   Bytes test() const { return test_; }
-  /// By name: train, valid or test. Throws DataError.
+  /// The part called train, valid or test. Throws DataError for other names.
   Bytes split(const std::string& name) const;
 
   int64_t vocabulary() const { return vocabulary_; }
-  /// The bytes of the symbols in order, in hexadecimal; "" for mode bytes.
+  /// The bytes of all symbols in order, in hexadecimal; "" for mode bytes.
   std::string symbols() const;
-  /// Tells texts apart: their size and a hash of samples of the training part.
+  /// Identifies the text: its size and a hash of samples of the training part.
   std::string fingerprint() const;
-  /// The byte of a symbol, and back; -1 for a byte that has none.
+  /// Convert between symbols and bytes; symbol_of is -1 for a byte without a
+  /// symbol.
   int byte_of(int64_t symbol) const { return bytes_[symbol]; }
   int symbol_of(uint8_t byte) const { return symbols_[byte]; }
 
@@ -60,13 +63,13 @@ class Text {
   int symbols_[256];
 };
 
-/// Where training windows of T + 1 bytes begin. An epoch is all windows that do
-/// not overlap (but for one byte), from a random offset, in a random order,
-/// both from the seed and the number of the epoch: example i is the same
-/// whenever it is asked for.
+/// The start positions of training windows of T + 1 bytes. An epoch visits all
+/// windows that overlap by only one byte, from a random offset and in random
+/// order, both determined by the seed and the index of the epoch. start(i)
+/// therefore always returns the same position.
 class Windows {
  public:
-  /// Throws DataError unless there is at least one.
+  /// Throws DataError unless the text holds at least one window.
   Windows(int64_t size, int64_t T, uint64_t seed);
   int64_t start(int64_t example);
   int64_t per_epoch() const { return order_.count(); }
@@ -76,7 +79,4 @@ class Windows {
   Order order_;
 };
 
-/// The built-in text.
-Bytes built_in_text();
-
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -14,7 +14,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "aft/io/file-inl.h"
+#include "aft/io/file_internal.h"
 #include "aft/io/safetensors.h"
 
 namespace aft::io {

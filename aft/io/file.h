@@ -1,5 +1,5 @@
-// Files that are whole whatever happens: a process that is killed, a disk that
-// is full, power that fails.
+// File operations that never leave a partial file in place of a complete one,
+// even if the process is killed, the disk is full or the power fails.
 #pragma once
 
 #include <cstddef>
@@ -7,33 +7,36 @@
 
 namespace aft::io {
 
-/// Whether something of that name is there, and can be seen.
+/// Returns whether `path` exists and is accessible. Any file type counts.
 bool exists(const std::string& path) noexcept;
 
-/// All bytes of a regular file, at most `limit` of them. A FIFO or a device is
-/// refused, not waited for or read without end. Throws an io::Error with path,
-/// what was expected and what came.
+/// Reads a regular file of at most `limit` bytes. Rejects FIFOs and devices,
+/// which could block or never end. Throws io::Error with the path, what was
+/// expected and what was found.
 std::string read_file(const std::string& path, size_t limit);
 
-/// Writes text to path: a file beside it, fsync, rename, fsync of the
-/// directory. On failure throws an io::Error with path and reason; the old file
-/// stays as it was (or, where only the last fsync fails, is replaced already;
-/// the message says so). Its mode is kept; a symbolic link is itself replaced.
-/// What is there and not a regular file (a directory, a device) is refused.
+/// Atomically replaces the contents of `path`: writes a temporary file in the
+/// same directory, syncs it, renames it and syncs the directory. Keeps the mode
+/// of an existing file. Replaces a symbolic link itself, not its target.
+/// Rejects an existing path that is not a regular file, such as a directory or
+/// a device.
+///
+/// Throws io::Error with the path and the reason. The old file is then
+/// unchanged, except if the final fsync of the directory fails: the new file is
+/// then already in place, and the message says so.
 void write_file(const std::string& path, const std::string& text);
 
-/// Writes text behind what the file at path has; once this returns it is on the
-/// disk. On failure, part of the text may be there. What is there and not a
-/// regular file is refused. Throws io::Error.
+/// Appends text to the file at `path` and syncs it to disk before returning.
+/// Throws io::Error; part of the text may then have been written. Rejects an
+/// existing path that is not a regular file.
 void append_file(const std::string& path, const std::string& text);
 
-/// Makes a directory that outlasts a failure of power. Returns false where
-/// something of that name is there already. Throws io::Error.
+/// Creates a directory and syncs its parent, so that it survives a power
+/// failure. Returns false if `path` already exists. Throws io::Error.
 bool make_directory(const std::string& path);
 
-/// Removes what processes that were killed left in a directory: the files
-/// beside those that they were writing, whose names are exactly
-/// .unfinished-<process>-<number>. Does nothing where it cannot.
+/// Removes temporary files that killed processes left in a directory. Matches
+/// only names of the form .unfinished-<process>-<number>. Ignores errors.
 void remove_unfinished(const std::string& directory) noexcept;
 
 }  // namespace aft::io

@@ -1,4 +1,4 @@
-// Inside of the room: how files come to lie on the disk, in one place.
+// Internal to aft/io: the single implementation of atomic file replacement.
 #pragma once
 
 #include <unistd.h>
@@ -24,7 +24,7 @@ class Fd {
   int fd_;
 };
 
-/// open(2), again where a signal came between.
+/// open(2), retried if interrupted by a signal.
 int open_file(const char* path, int flags);
 
 struct Piece {
@@ -32,9 +32,9 @@ struct Piece {
   size_t bytes;
 };
 
-/// The pieces, one after the other, as the new contents of path, in one step: a
-/// file beside it, fsync, rename, fsync of the directory. Errors begin with
-/// `name`.
+/// Atomically replaces the contents of `path` with the concatenated pieces:
+/// temporary file, fsync, rename, fsync of the directory. Error messages start
+/// with `name`.
 void replace_file(const std::string& path, const std::vector<Piece>& pieces,
                   const std::string& name);
 

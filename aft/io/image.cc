@@ -14,9 +14,9 @@
 #include <csetjmp>
 #include <cstring>
 
+#include "aft/base/escape.h"
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
-#include "aft/io/text.h"
 
 namespace aft::io {
 namespace {
@@ -348,7 +348,7 @@ Image decode(const uint8_t* data, size_t size, const std::string& name) {
 
 // The first bytes, for a message.
 std::string beginning(const uint8_t* data, size_t size) {
-  return printable({data, data + std::min<size_t>(size, 8)});
+  return base::printable({data, data + std::min<size_t>(size, 8)});
 }
 
 }  // namespace

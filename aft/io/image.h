@@ -1,6 +1,6 @@
-// Pictures: PNG and JPEG in, PNG out, and a change of size that gives the same
-// bits as Pillow's, so that a model sees here what it saw in Python. All
-// functions may be called from many threads.
+// Images: reads PNG and JPEG, writes PNG, and resizes bit-identically to
+// Pillow, so that a model sees the same pixels as in Python. All functions are
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -10,64 +10,68 @@
 
 namespace aft::io {
 
-/// No picture here has more pixels than this: larger ones are an error, found
-/// in the header before any memory is asked for.
+/// The maximum number of pixels of an image. Larger images are rejected based
+/// on the header, before any pixel memory is allocated.
 inline constexpr int64_t kMaxPixels = int64_t{1} << 26;
 
-/// A picture: 8 bits a channel, RGB, rows from the top; pixel (y, x), channel c
-/// is rgb[(y * width + x) * 3 + c].
+/// An 8-bit RGB image, rows from top to bottom. Channel c of pixel (y, x) is
+/// rgb[(y * width + x) * 3 + c].
 struct Image {
   int64_t height = 0, width = 0;
   std::vector<uint8_t> rgb;
 };
 
-/// Reads PNG or JPEG, told apart by their first bytes, of at most 1 GB. The
-/// numbers in the file are taken as they stand: no gamma, no colour profile, no
-/// rotation by EXIF. What is not RGB of 8 bits becomes so:
+/// Reads a PNG or JPEG file of at most 1 GB. The format is detected from the
+/// first bytes. Sample values are used as stored: gamma, colour profiles and
+/// EXIF rotation are ignored. Other pixel formats are converted to 8-bit RGB:
 ///   greyscale, palette, 1, 2 and 4 bits   expanded
-///   16 bits           round(value / 257), which comes before alpha
+///   16 bits           round(value / 257), applied before alpha
 ///   alpha, tRNS       blended over white: round((c a + 255 (255 - a)) / 255)
-///   CMYK, YCCK        round(c k / 255), where 255 is no ink; that is how Adobe
-///                     writes them; without its marker, 0 is no ink
+///   CMYK, YCCK        round(c k / 255), where 255 means no ink, as Adobe
+///   writes
+///                     them; without the Adobe marker, 0 means no ink
 ///
-/// Throws an Error that names the file, what was expected and what came, also
-/// where the libraries would only warn and fill the rest with grey: a file that
-/// ends early, a wrong checksum, corrupt data. Only stray bytes before a marker
-/// of a JPEG are passed over, as Pillow does: some files of ImageNet have them.
-/// A FIFO or a device is refused, not waited for. Memory: the file, and up to
-/// 12 bytes a pixel; a file too short for the pixels that it claims is refused
-/// before.
+/// Throws an Error that names the file, what was expected and what was found.
+/// Truncated files, wrong checksums and corrupt data are errors too, although
+/// the libraries would only warn and fill the rest with grey. The one exception
+/// is stray bytes before a JPEG marker, which occur in some ImageNet files:
+/// they are skipped, as in Pillow. FIFOs and devices are rejected because they
+/// could block.
+///
+/// Memory: the file plus up to 12 bytes per pixel. A file too short for the
+/// number of pixels it declares is rejected before pixels are allocated.
 Image read_image(const std::string& path);
 
-/// The same from memory; name opens the messages.
+/// Decodes an image from memory, like read_image. Error messages start with
+/// `name`.
 Image decode_image(const uint8_t* data, size_t size, const std::string& name);
 
-/// The bytes of an RGB PNG, without a date or any other text: the same picture
-/// gives the same bytes (with the same libpng and zlib). Throws an Error that
-/// begins with name.
+/// Encodes an RGB PNG without a date or other text, so that equal images give
+/// equal bytes for the same versions of libpng and zlib. Throws an Error that
+/// starts with `name`.
 std::string encode_png(const Image& image, const std::string& name);
 
-/// Writes the bytes of encode_png. Replaces the file in one step, as write_file
-/// does. Throws Error.
+/// Writes an image as PNG, atomically as write_file does. Throws Error.
 void write_png(const std::string& path, const Image& image);
 
-/// Bicubic (a = -0.5), widened when it shrinks so that it does not alias: to
-/// the bit what Pillow's Image.resize((width, height), BICUBIC) gives. First
-/// along x, then along y, rounded to 8 bits between. Throws Error for a size
-/// below 1 pixel or above kMaxPixels; the picture between the passes,
-/// image.height x width, must stay below that too.
+/// Resizes with a bicubic filter (a = -0.5), which is widened for downscaling
+/// to avoid aliasing. Bit-identical to Pillow's Image.resize((width, height),
+/// BICUBIC): filters along x, rounds to 8 bits, then filters along y. Throws
+/// Error if the size is below 1 pixel or above kMaxPixels. The limit also
+/// applies to the intermediate image of image.height x width.
 Image resize(const Image& image, int64_t height, int64_t width);
 
-/// Scaled by s = max(height / image.height, width / image.width), so that it
-/// covers height x width, and the centre cut out. One side fits; the other has
-/// round(s * side) pixels, a half up; if an odd number of them is too many, one
-/// more is cut at the bottom or the right. Throws Error as resize does, also
-/// when the picture before the cut is too large.
+/// Scales an image to cover height x width and crops the centre. The scale is s
+/// = max(height / image.height, width / image.width): one side fits exactly,
+/// the other becomes round(s * side) pixels, halves rounded up. If the excess
+/// is odd, the extra pixel is cropped at the bottom or right. Throws Error as
+/// resize does, also if the image is too large before cropping.
 Image cover(const Image& image, int64_t height, int64_t width);
 
 namespace internal {
-// Throw an Error that begins with name: for less than 1 pixel or more than
-// kMaxPixels; for that or an rgb of the wrong length.
+// Both throw an Error that starts with `name`. check_size rejects less than 1
+// pixel or more than kMaxPixels; check_image also rejects an rgb of the wrong
+// length.
 void check_size(const std::string& name, int64_t height, int64_t width);
 void check_image(const std::string& name, const Image& image);
 }  // namespace internal

@@ -12,8 +12,8 @@
 #include <tuple>
 #include <utility>
 
-#include "aft/io/file-inl.h"
-#include "aft/io/safetensors-inl.h"
+#include "aft/io/file_internal.h"
+#include "aft/io/safetensors_header.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "safetensors data is little-endian and used in place: no big-endian host"

@@ -1,5 +1,5 @@
-// Inside of safetensors.cc: the table of dtypes, the text of errors, and the
-// parser of the header, which turns hostile JSON into entries or an Error.
+// Internal to safetensors.cc: the dtype table, error messages, and the header
+// parser, which turns untrusted JSON into entries or throws an Error.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "aft/base/escape.h"
 #include "aft/io/safetensors.h"
-#include "aft/io/text.h"
 
 namespace aft::io::internal {
 
@@ -43,7 +43,7 @@ inline const DTypeInfo& info(DType dtype) {
 }
 
 inline std::string quote(const std::string& text) {
-  return "'" + printable(text) + "'";
+  return "'" + base::printable(text) + "'";
 }
 
 template <typename T>
@@ -55,7 +55,7 @@ std::string list(const std::vector<T>& values) {
   return out + "]";
 }
 
-/// How errors begin.
+/// The prefix of error messages.
 inline std::string name_of(const std::string& path) {
   return "safetensors '" + path + "'";
 }
@@ -74,8 +74,8 @@ inline std::string tensor_text(const std::string& name) {
   return "tensor " + quote(name) + ": ";
 }
 
-// shape * dtype in bytes. Sizes of 0 count as 1 in the test for overflow, so
-// that no product of part of the sizes, a stride say, can overflow either.
+// Returns the size in bytes. The overflow check counts sizes of 0 as 1, so that
+// no partial product, such as a stride, can overflow either.
 inline size_t checked_bytes(const std::string& path, const std::string& name,
                             DType dtype, const std::vector<int64_t>& shape) {
   if (shape.size() > kMaxRank) {
@@ -101,7 +101,7 @@ inline size_t checked_bytes(const std::string& path, const std::string& name,
   return empty ? 0 : static_cast<size_t>(product);
 }
 
-// What the header says of one tensor, not yet believed.
+// The header's description of one tensor, not yet validated.
 struct Entry {
   std::string name;
   DType dtype = DType::kF32;
@@ -109,9 +109,9 @@ struct Entry {
   std::vector<uint64_t> offsets;
 };
 
-// SAX handler of nlohmann-json. Each level of the format is one state; a value
-// that the state does not expect ends the parse at once, so neither nesting nor
-// a junk subtree costs anything.
+// SAX handler for nlohmann-json with one state per level of the format. An
+// unexpected value stops parsing immediately, so deep nesting and junk subtrees
+// cost nothing.
 class HeaderParser {
  public:
   using json = nlohmann::json;
@@ -121,11 +121,11 @@ class HeaderParser {
   bool null() { unexpected("null"); }
   bool boolean(bool value) { unexpected(value ? "true" : "false"); }
   bool number_float(double, const std::string& text) {
-    unexpected("number " + printable(text, 40));
+    unexpected("number " + base::printable(text, 40));
   }
   bool binary(json::binary_t&) { unexpected("binary"); }
 
-  bool number_integer(int64_t value) {  // the lexer sends only -x here
+  bool number_integer(int64_t value) {  // the lexer calls this only for -x
     unexpected(value == 0 ? "-0" : std::to_string(value));
   }
 
@@ -246,7 +246,7 @@ class HeaderParser {
         error.what();  // "[json.exception.x.101] parse error ..."
     what.erase(0,
                what.find("] ") == std::string::npos ? 0 : what.find("] ") + 2);
-    fail(path_, "header must be JSON, got " + printable(what, 300));
+    fail(path_, "header must be JSON, got " + base::printable(what, 300));
   }
 
   std::vector<Entry> entries;
@@ -284,7 +284,7 @@ class HeaderParser {
 
   const std::string& path_;
   State state_ = State::kStart;
-  std::string key_;  // the last key of the level that state_ names
+  std::string key_;  // the most recent key at the level of state_
   Entry entry_;
   bool seen_metadata_ = false;
   bool seen_dtype_ = false, seen_shape_ = false, seen_offsets_ = false;

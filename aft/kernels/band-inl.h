@@ -143,7 +143,7 @@ HWY_INLINE bool PackBlock(int64_t lo, int64_t hi, T far_before, T far_after,
   const hn::ScalableTag<T> d;
   constexpr int64_t kChunk = 64;
   HWY_ALIGN T buffer[kChunk];
-  const auto limit = hn::Set(d, Safe<T>::bias);
+  const auto limit = hn::Set(d, FastPathLimits<T>::bias);
   int64_t a = lo, b = lo;
   const T* w = row(&a, &b);
   a = std::min(std::max(a, lo), hi), b = std::min(std::max(b, a), hi);
@@ -350,7 +350,7 @@ void ScaleDw(const Band& band, int64_t t0, int64_t t1, int64_t j0, int64_t j1,
   const hn::ScalableTag<T> d;
   const hn::CappedTag<T, 1> d1;
   const auto scale = [&](auto tag, T* to, const T* from) {
-    const auto limit = hn::Set(tag, Safe<T>::bias);
+    const auto limit = hn::Set(tag, FastPathLimits<T>::bias);
     const auto e = ExpV(
         tag, hn::Min(hn::Max(hn::LoadU(tag, from), hn::Neg(limit)), limit));
     hn::StoreU(hn::Mul(e, hn::LoadU(tag, to)), tag, to);

@@ -19,7 +19,7 @@
 #include <limits>
 
 #include "aft/kernels/band-inl.h"
-#include "aft/kernels/exact-inl.h"
+#include "aft/kernels/logspace-inl.h"
 #include "aft/kernels/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -29,7 +29,7 @@ namespace HWY_NAMESPACE {
 
 /// What packing the keys of a tile learns on the way: a reference for each
 /// lane, the extremes of the keys that take part, and the first key that is
-/// beyond Safe (or `keys`).
+/// beyond FastPathLimits (or `keys`).
 template <class T>
 struct KeyState {
   HWY_ALIGN T ref[kTile], max[kTile], min[kTile];
@@ -49,8 +49,8 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
   const TileTag<T> d;
   const int lanes = strip.lanes(tile);
   const T *keys = strip.k + tile * kTile, *values = strip.v + tile * kTile;
-  const auto limit = hn::Set(d, Safe<T>::key),
-             v_limit = hn::Set(d, Safe<T>::value);
+  const auto limit = hn::Set(d, FastPathLimits<T>::key),
+             v_limit = hn::Set(d, FastPathLimits<T>::value);
   HWY_ALIGN T kb[kTile], vb[kTile];
   for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
     const auto ref = hn::Load(d, s.ref + i);
@@ -81,9 +81,9 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
     if (band.window_only)
       bad = hn::Or(bad, hn::Lt(hn::Sub(min, ref), hn::Neg(limit)));
     if (HWY_LIKELY(hn::AllFalse(d, bad))) continue;
-    // Something is beyond Safe, here or (max and min remember) before: find the
-    // first such key, and take such keys out: a fast row meets them with a
-    // weight of 0, which must not become 0 * inf.
+    // Something is beyond FastPathLimits, here or (max and min remember)
+    // before: find the first such key, and take such keys out: a fast row meets
+    // them with a weight of 0, which must not become 0 * inf.
     const int last =
         static_cast<int>(std::min<size_t>(i + hn::Lanes(d), lanes));
     for (int64_t j = j0; j < j1; ++j) {
@@ -91,8 +91,9 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
       for (int c = static_cast<int>(i); c < last; ++c) {
         const T x = keys[j * strip.stride + c] - s.ref[c];
         const T v = values[j * strip.stride + c];
-        const bool beyond = x > Safe<T>::key || std::abs(v) > Safe<T>::value ||
-                            (band.window_only && x < -Safe<T>::key);
+        const bool beyond = x > FastPathLimits<T>::key ||
+                            std::abs(v) > FastPathLimits<T>::value ||
+                            (band.window_only && x < -FastPathLimits<T>::key);
         if (!beyond) continue;
         s.safe = std::min(s.safe, j);
         panel[j * kPanel + c] = panel[j * kPanel + kTile + c] = T(0);
@@ -104,7 +105,7 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
 template <class T>
 void PackKeys(const Band& band, const Strip<T>& strip, const Panel<T>& panel,
               int64_t* safe_rows) {
-  constexpr T limit = Safe<T>::key;
+  constexpr T limit = FastPathLimits<T>::key;
   KeyState<T> states[kStrip / kTile];
   const int tiles = strip.tiles();
   int64_t first = 0;
@@ -227,8 +228,8 @@ HWY_INLINE void PackRowRange(const Strip<T>& strip, int tile, int64_t t0,
     const int64_t row = t * strip.stride + tile * kTile;
     const T* dy = Ahead(grad.dy + row, kAhead * strip.stride, lanes, gb);
     for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
-      const auto bad =
-          hn::Gt(hn::Abs(hn::LoadU(d, dy + i)), hn::Set(d, Safe<T>::value));
+      const auto bad = hn::Gt(hn::Abs(hn::LoadU(d, dy + i)),
+                              hn::Set(d, FastPathLimits<T>::value));
       if (HWY_UNLIKELY(!hn::AllFalse(d, bad))) exact[t] = 1;
     }
     if (exact[t]) {
@@ -317,7 +318,7 @@ const BandKernels<float>& BandTable_f32() {
       PackKeys<float>,     PackWeights<float>, PackWeightsTransposed<float>,
       Forward<float>,      PackRows<float>,    Backward<float>,
       Dw<float>,           ScaleDw<float>,     Outer<float>,
-      ExactSums<float>,    ExactRow<float>,    ExactWindow<float>,
+      ExactSums<float>,    LogspaceRow<float>, ExactWindow<float>,
       ExactOutside<float>, ExactDw<float>};
   return kTable;
 }
@@ -326,7 +327,7 @@ const BandKernels<double>& BandTable_f64() {
       PackKeys<double>,     PackWeights<double>, PackWeightsTransposed<double>,
       Forward<double>,      PackRows<double>,    Backward<double>,
       Dw<double>,           ScaleDw<double>,     Outer<double>,
-      ExactSums<double>,    ExactRow<double>,    ExactWindow<double>,
+      ExactSums<double>,    LogspaceRow<double>, ExactWindow<double>,
       ExactOutside<double>, ExactDw<double>};
   return kTable;
 }

@@ -83,7 +83,8 @@ void PackKeys(const Window& w, const Lanes<const T>& k, const uint8_t* padded,
               bool causal, bool window_only, T* panel, const Lanes<T>& e,
               int64_t* safe_rows) {
   const PanelTag<T> d;
-  constexpr T limit = Safe<T>::key, inf = std::numeric_limits<T>::infinity();
+  constexpr T limit = FastPathLimits<T>::key,
+              inf = std::numeric_limits<T>::infinity();
   HWY_ALIGN T buffer[kPanel], ref[kPanel] = {}, max[kPanel], min[kPanel];
   for (int i = 0; i < kPanel; ++i)
     max[i] = -inf, min[i] = inf, safe_rows[i] = w.T();
@@ -150,15 +151,17 @@ bool Pack(const Window& w, const Lanes<const T>& x, const T* y,
         value = hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)), value);
         const auto most = hn::Max(hn::Load(d, largest + i), hn::Abs(value));
         hn::Store(most, d, largest + i);
-        // What is beyond Safe takes the exact path: out, before it meets a 0.
-        const auto beyond = hn::Gt(hn::Abs(value), hn::Set(d, Safe<T>::value));
+        // What is beyond FastPathLimits takes the exact path: out, before it
+        // meets a 0.
+        const auto beyond =
+            hn::Gt(hn::Abs(value), hn::Set(d, FastPathLimits<T>::value));
         value = hn::IfThenZeroElse(beyond, hn::Mul(value, scale));
       }
       hn::Store(value, d, out + i);
     }
   });
   bool safe = true;
-  for (T most : largest) safe = safe && most <= Safe<T>::value;
+  for (T most : largest) safe = safe && most <= FastPathLimits<T>::value;
   return safe;
 }
 
@@ -210,7 +213,7 @@ bool RowGradient(int64_t n, const T* q, const T* dy, const T* r,
   bool safe = true;
   const auto some = [&](auto d, int64_t i) {
     auto g = hn::LoadU(d, dy + i);
-    const auto limit = hn::Set(d, Safe<T>::value);
+    const auto limit = hn::Set(d, FastPathLimits<T>::value);
     safe = safe && hn::AllTrue(d, hn::Le(hn::Abs(g), limit));
     if (q) {
       auto gq = hn::Zero(d);

@@ -24,13 +24,13 @@ inline constexpr int kPanel = 2 * kTile;
 /// it overflows, and what underflows is below rounding (docs/math.md,
 /// "Stability"). Anything else takes the exact path of exact-inl.h and exact.h.
 template <class T>
-struct Safe;
+struct FastPathLimits;
 template <>
-struct Safe<float> {
+struct FastPathLimits<float> {
   static constexpr float bias = 20.f, key = 18.f, value = 1e3f;
 };
 template <>
-struct Safe<double> {
+struct FastPathLimits<double> {
   static constexpr double bias = 200., key = 200., value = 1e20;
 };
 
@@ -210,7 +210,7 @@ struct BandKernels {
                     int64_t* safe_rows);
   /// Packs the weights of blocks [b0, b1) of rows. w: element (t, j) at w[(t -
   /// t0) * ld + (j - j0)]. Sets unsafe[t] to whether the row's bias is beyond
-  /// Safe.
+  /// FastPathLimits.
   void (*pack_weights)(const Band&, int64_t b0, int64_t b1, const T* w,
                        int64_t ld, int64_t t0, int64_t j0, int64_t width,
                        T* packed, uint8_t* unsafe);
@@ -225,7 +225,7 @@ struct BandKernels {
                   const BandOut<T>&);
   /// Panel of rows: [a / den | -a r / den] with a = dy gate(q), zero where
   /// exact; dq; before and after [blocks(keys), kPanel] as in pack_keys with
-  /// rows for keys. Sets exact where |dy| is beyond Safe.
+  /// rows for keys. Sets exact where |dy| is beyond FastPathLimits.
   void (*pack_rows)(const Band&, const Strip<T>&, const BandGrad<T>&,
                     const Panel<T>& rows);
   /// dk and dv of the keys of blocks [b0, b1), at the strip's first channel.
@@ -329,7 +329,7 @@ struct ConvKernels {
                     const uint8_t* padded, bool causal, bool window_only,
                     T* panel, const Lanes<T>& e, int64_t* safe_rows);
   /// panel = x, or x * y[:, index] where y is there; index [kPanel]. Returns
-  /// whether all |x| that count are within Safe.
+  /// whether all |x| that count are within FastPathLimits.
   bool (*pack)(const Window&, const Lanes<const T>& x, const T* y,
                int64_t y_stride, const int64_t* index, T* panel);
   /// out[t] = sum over the window of weights[tap] * panel + sum over the rest
@@ -350,7 +350,7 @@ struct ConvKernels {
                  const Lanes<T>& dv, const Lanes<T>& vdv);
   /// a = dy gate(q) / den and dq of one row of n channels; q and dq may be
   /// null. den_of [n]: den of each channel. Returns whether |dy| is within
-  /// Safe.
+  /// FastPathLimits.
   bool (*row)(int64_t n, const T* q, const T* dy, const T* r, const T* den_of,
               T* a, T* dq);
 };

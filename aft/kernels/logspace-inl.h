@@ -116,9 +116,9 @@ void ExactSums(const Band& band, const Strip<T>& strip, int tile,
 }
 
 template <class T>
-void ExactRow(const Band& band, const Strip<T>& strip, int tile,
-              const double* before, const double* after, int64_t t, const T* w,
-              double* row) {
+void LogspaceRow(const Band& band, const Strip<T>& strip, int tile,
+                 const double* before, const double* after, int64_t t,
+                 const T* w, double* row) {
   const ExactTag d;
   const ExactKeys<T> keys(strip, tile);
   const int64_t lo = band.key_begin(t), hi = band.key_end(t + 1);

@@ -32,24 +32,24 @@ struct LogSum {
 };
 
 /// log of the denominator, and num / den; `any` is false for a row with no key.
-struct ExactRow {
+struct LogspaceRow {
   double lse, r;
   bool any;
 };
 
 /// What an exact row hands to its keys: a = dy gate(q), with the row's lse and
 /// r. a = 0 for every other row.
-struct ExactShare {
+struct LogspaceShare {
   double a, lse, r;
 };
 
 /// One channel of one batch row. `scratch` holds exact_scratch(keys) numbers.
 constexpr int64_t exact_scratch(int64_t keys) { return 2 * (keys + 1); }
 template <class T>
-class ExactChannel {
+class LogspaceChannel {
  public:
-  ExactChannel(const Band& band, const T* k, int64_t k_stride, const T* v,
-               int64_t v_stride, const uint8_t* padded, LogSum* scratch)
+  LogspaceChannel(const Band& band, const T* k, int64_t k_stride, const T* v,
+                  int64_t v_stride, const uint8_t* padded, LogSum* scratch)
       : band_(band),
         k_(k),
         v_(v),
@@ -77,7 +77,7 @@ class ExactChannel {
   /// w(j): the bias of key j, which lies in row t's window; -infinity leaves it
   /// out.
   template <class W>
-  ExactRow forward(int64_t t, const W& w) const {
+  LogspaceRow forward(int64_t t, const W& w) const {
     LogSum sum;
     const int64_t lo = band_.key_begin(t), hi = band_.key_end(t + 1);
     if (before_) sum.add(before_[lo]);
@@ -90,7 +90,7 @@ class ExactChannel {
 
   /// Adds the share of row t to the keys in its window.
   template <class W>
-  void backward_window(int64_t t, const ExactShare& s, const W& w, T* dk,
+  void backward_window(int64_t t, const LogspaceShare& s, const W& w, T* dk,
                        T* dv) const {
     for (int64_t j = band_.key_begin(t); j < band_.key_end(t + 1); ++j) {
       if (!takes_part(j)) continue;
@@ -102,10 +102,10 @@ class ExactChannel {
 
   /// Adds the shares of all rows to the keys outside of their windows: dv_j +=
   /// exp(k_j) sum_t a_t exp(-lse_t), and so on.
-  void backward_outside(const ExactShare* shares, T* dk, T* dv) const {
+  void backward_outside(const LogspaceShare* shares, T* dk, T* dv) const {
     if (!before_) return;
     double m = -std::numeric_limits<double>::infinity(), a = 0, c = 0;
-    const auto add = [&](const ExactShare& s) {
+    const auto add = [&](const LogspaceShare& s) {
       if (s.a == 0) return;
       if (-s.lse > m) {
         const double f = std::exp(m + s.lse);

@@ -4,10 +4,10 @@
 //   r_i = (rest_i + exp(w) x_i) / (the same with v = 1), x = exp(k) v,
 //
 // rest_i = sum_{j != i} x_j, then y_t = gate(q_t) r_{t+o}: pooling and a load.
-#include "aft/kernels/single.h"
+#include "aft/kernels/one_tap.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "aft/kernels/single.cc"
+#define HWY_TARGET_INCLUDE "aft/kernels/one_tap.cc"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first.
 #include <hwy/highway.h>
@@ -83,7 +83,7 @@ struct Rows {
 
 /// Row t of the channels of the piece, widened with zeros.
 template <class T>
-HWY_INLINE const T* PanelRow(const Single<T>& a, const T* x, int64_t t,
+HWY_INLINE const T* PanelRow(const OneTap<T>& a, const T* x, int64_t t,
                              T* buffer) {
   const T* from = x + t * a.D + a.c0;
   if (a.c0 == 0) hwy::Prefetch(from + kRowsAhead * a.D);
@@ -95,7 +95,7 @@ HWY_INLINE const T* PanelRow(const Single<T>& a, const T* x, int64_t t,
 }
 
 template <class T>
-HWY_INLINE int64_t HeadOf(const Single<T>& a, int64_t lane) {
+HWY_INLINE int64_t HeadOf(const OneTap<T>& a, int64_t lane) {
   return std::min(a.c0 + lane, a.c1 - 1) / (a.D / a.H);
 }
 
@@ -107,7 +107,7 @@ struct Heads {
   bool few;
   HWY_ALIGN hn::TFromD<hn::RebindToSigned<PanelTag<T>>> lane[kPanel];
 
-  explicit Heads(const Single<T>& a) : first(HeadOf(a, 0)) {
+  explicit Heads(const OneTap<T>& a) : first(HeadOf(a, 0)) {
     const int64_t N = static_cast<int64_t>(hn::Lanes(PanelTag<T>()));
     few = a.H < a.D && HeadOf(a, kPanel - 1) - first < N;
     for (int64_t i = 0; i < kPanel; ++i) lane[i] = HeadOf(a, i) - first;
@@ -117,7 +117,7 @@ struct Heads {
 /// Keys go into the second half of the panel rows: one for each lane, or one
 /// vector of heads where they are few. max: the largest that count.
 template <class T>
-HWY_FLATTEN HWY_NOINLINE void TakeKeys(const Single<T>& a, const Layout& layout,
+HWY_FLATTEN HWY_NOINLINE void TakeKeys(const OneTap<T>& a, const Layout& layout,
                                        const Heads<T>& heads, T* panel,
                                        T* max) {
   const PanelTag<T> d;
@@ -161,7 +161,7 @@ struct Totals {
 /// Panel rows from their keys: e = exp(k - max) kOne and x = e v, 0 where
 /// padded.
 template <class T>
-HWY_FLATTEN HWY_NOINLINE void Weigh(const Single<T>& a, const Layout& layout,
+HWY_FLATTEN HWY_NOINLINE void Weigh(const OneTap<T>& a, const Layout& layout,
                                     const Heads<T>& heads, const T* max,
                                     T* panel, Totals<T>& totals) {
   const PanelTag<T> d;
@@ -303,7 +303,7 @@ using Four __attribute__((vector_size(4 * sizeof(T)))) = T;
 
 /// y_t = gate(q_t) r_{t+o}.
 template <class T>
-HWY_NOINLINE void Write(const Single<T>& a, const Layout& layout,
+HWY_NOINLINE void Write(const OneTap<T>& a, const Layout& layout,
                         const int64_t (*offset)[kPanel], const T* panel) {
   const PanelTag<T> d;
   constexpr int kV = kVectors<T>;
@@ -356,8 +356,8 @@ HWY_NOINLINE void Write(const Single<T>& a, const Layout& layout,
 }
 
 template <class T>
-void Forward(const Single<T>& piece, T* scratch) {
-  const Single<T> a = piece;  // stores cannot change it: it stays in registers
+void Forward(const OneTap<T>& piece, T* scratch) {
+  const OneTap<T> a = piece;  // stores cannot change it: it stays in registers
   HWY_ALIGN T w[kPanel], max[kPanel];
   int64_t offset[3][kPanel];
   Layout layout{a.X, a.Z * a.Y, 0};
@@ -386,12 +386,12 @@ void Forward(const Single<T>& piece, T* scratch) {
   Write(a, layout, offset, panel);
 }
 
-const SingleKernels<float>& SingleTable_f32() {
-  static constexpr SingleKernels<float> kTable = {Forward<float>};
+const OneTapKernels<float>& OneTapTable_f32() {
+  static constexpr OneTapKernels<float> kTable = {Forward<float>};
   return kTable;
 }
-const SingleKernels<double>& SingleTable_f64() {
-  static constexpr SingleKernels<double> kTable = {Forward<double>};
+const OneTapKernels<double>& OneTapTable_f64() {
+  static constexpr OneTapKernels<double> kTable = {Forward<double>};
   return kTable;
 }
 
@@ -403,16 +403,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace aft::kernels {
 
-HWY_EXPORT(SingleTable_f32);
-HWY_EXPORT(SingleTable_f64);
+HWY_EXPORT(OneTapTable_f32);
+HWY_EXPORT(OneTapTable_f64);
 
 template <>
-const SingleKernels<float>& single_kernels() noexcept {
-  return HWY_DYNAMIC_DISPATCH(SingleTable_f32)();
+const OneTapKernels<float>& one_tap_kernels() noexcept {
+  return HWY_DYNAMIC_DISPATCH(OneTapTable_f32)();
 }
 template <>
-const SingleKernels<double>& single_kernels() noexcept {
-  return HWY_DYNAMIC_DISPATCH(SingleTable_f64)();
+const OneTapKernels<double>& one_tap_kernels() noexcept {
+  return HWY_DYNAMIC_DISPATCH(OneTapTable_f64)();
 }
 
 }  // namespace aft::kernels

@@ -15,14 +15,14 @@
 namespace aft::kernels {
 
 /// Positions that a grid may have.
-inline constexpr int64_t kSinglePositions = int64_t{1} << 25;
+inline constexpr int64_t kOneTapPositions = int64_t{1} << 25;
 
 /// Up to kPanel channels [c0, c1) of one batch row on a grid of Z x Y x X
-/// positions, T = Z Y X. |w| <= Safe<T>::bias; k, q and v are any finite
-/// numbers, those of padded keys anything. Of the weights of a row, what is
-/// below 1e-22 of the largest may count as nothing.
+/// positions, T = Z Y X. |w| <= FastPathLimits<T>::bias; k, q and v are any
+/// finite numbers, those of padded keys anything. Of the weights of a row, what
+/// is below 1e-22 of the largest may count as nothing.
 template <class T>
-struct Single {
+struct OneTap {
   int64_t Z, Y, X, D, H, c0, c1;
   const T *q, *k, *v;      // [T, D] or null, [T, H], [T, D]
   const uint8_t* padded;   // [T] or null
@@ -31,33 +31,33 @@ struct Single {
   T* y;                    // [T, D]; must not overlap the inputs
 };
 
-/// Numbers of scratch, aligned to 64 bytes, that SingleKernels::forward needs
+/// Numbers of scratch, aligned to 64 bytes, that OneTapKernels::forward needs
 /// for Z Y lines of X positions.
-constexpr int64_t single_scratch(int64_t lines, int64_t X) {
+constexpr int64_t one_tap_scratch(int64_t lines, int64_t X) {
   return (3 * lines + 2) * X * 2 * kPanel;
 }
 
 template <class T>
-struct SingleKernels {
+struct OneTapKernels {
   /// O(T) time, whatever the offsets.
-  void (*forward)(const Single<T>&, T* scratch);
+  void (*forward)(const OneTap<T>&, T* scratch);
 };
 template <class T>
-const SingleKernels<T>& single_kernels() noexcept;
+const OneTapKernels<T>& one_tap_kernels() noexcept;
 
 /// The biases of all heads: w [H] at offsets [H, 3] on a grid of three sizes
 /// (leading ones are 1).
 template <class T>
-struct SingleBias {
+struct OneTapBias {
   int64_t grid[3];
   const T* w;
   const int64_t* offsets;
 };
 
 /// The whole operator: y [B, T, D], T the product of the grid and at most
-/// kSinglePositions. The problem is not causal. O(T D) time; memory: scratch
+/// kOneTapPositions. The problem is not causal. O(T D) time; memory: scratch
 /// for each thread.
 template <class T>
-void run_single(const Exec&, const Problem<T>&, const SingleBias<T>&, T* y);
+void run_one_tap(const Exec&, const Problem<T>&, const OneTapBias<T>&, T* y);
 
 }  // namespace aft::kernels

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "aft/base/random.h"
+
 namespace aft::kernels {
 
 /// One step of AdamW on one group of parameters:
@@ -31,9 +33,8 @@ struct Dropout {
   };
   /// For the places that share place >> 32: each 2^32 get another seed.
   Words words(uint64_t place) const {
-    uint64_t x = seed + (place >> 32) * 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    const uint64_t x =
+        base::scramble_high(seed + (place >> 32) * base::kSplitMixStep);
     return {static_cast<uint32_t>(x), static_cast<uint32_t>(x >> 32)};
   }
   /// A hash below it: dropped.

@@ -348,7 +348,7 @@ struct Stream {
     kept.push_back({{k, k + H}, {v, v + D}});
     ++length;
     if (window >= 0 && static_cast<int64_t>(kept.size()) > window) {
-      if (!window_only) fold(kept.front());
+      if (!window_only) pack(kept.front());
       kept.pop_front();
     }
     const int64_t first = length - static_cast<int64_t>(kept.size());
@@ -373,7 +373,7 @@ struct Stream {
     }
   }
 
-  void fold(const Key& key) {
+  void pack(const Key& key) {
     for (int64_t h = 0; h < H; ++h) {
       const double larger = std::max(m[h], key.k[h]);
       if (larger == kMinusInfinity) continue;

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "aft/kernels/exact.h"
 #include "aft/kernels/kernels.h"
+#include "aft/kernels/logspace.h"
 #include "aft/kernels/run-inl.h"
 #include "aft/kernels/run.h"
 
@@ -53,7 +53,7 @@ class Conv {
       T& w = weights.get()[i];
       // Taps that never meet a key do not matter, but a hostile value there
       // costs nothing more than the exact path.
-      if (!(std::abs(w) <= Safe<T>::bias))
+      if (!(std::abs(w) <= FastPathLimits<T>::bias))
         unsafe[i / kernel_taps] = 1, w = T(0);
     }
     simple_kernels<T>().exp(weights.get(), weights.get(), H * kernel_taps);
@@ -126,7 +126,7 @@ class Conv {
   int64_t safe_rows(int64_t b, int64_t c, const int64_t* safe) const {
     int64_t rows = safe[b * H + c / per_head];
     for (int64_t t = 0; t < rows; ++t) {
-      if (std::abs(p.v[(b * T_ + t) * D + c]) > Safe<T>::value &&
+      if (std::abs(p.v[(b * T_ + t) * D + c]) > FastPathLimits<T>::value &&
           !(p.padded && padded(b)[t])) {
         rows = p.causal ? t : 0;
       }
@@ -159,8 +159,8 @@ class Conv {
             line ? (p.causal ? bias.kernel[2] : bias.kernel[2] / 2 + 1) : -1,
             p.causal, bias.window_only};
   }
-  ExactChannel<T> exact(int64_t b, int64_t c,
-                        std::vector<LogSum>& scratch) const {
+  LogspaceChannel<T> exact(int64_t b, int64_t c,
+                           std::vector<LogSum>& scratch) const {
     scratch.resize(exact_scratch(T_));
     return {band(),
             p.k + b * T_ * H + c / per_head,

@@ -64,7 +64,7 @@ void run_conv(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
         const auto channel = conv.exact(b, c, scratch);
         for (int64_t t = rows; t < n; ++t) {
           const int64_t h = c / conv.per_head, at = (b * n + t) * conv.D + c;
-          const ExactRow row = channel.forward(
+          const LogspaceRow row = channel.forward(
               t, [&](int64_t j) { return conv.exact_bias(h, t, j); });
           y[at] = static_cast<T>(p.q ? row.r * sigmoid(p.q[at]) : row.r);
           if (saved.r) saved.r[at] = static_cast<T>(row.r);

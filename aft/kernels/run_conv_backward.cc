@@ -56,7 +56,7 @@ class Backward {
 
   /// a = dy gate(q) / den, dq, and c = sum over the head of a r. a is 0 where
   /// the exact path takes over: rows from safe_ on, all where dy is beyond
-  /// Safe.
+  /// FastPathLimits.
   void rows() {
     std::atomic<bool> safe{true};
     exec_.parallel(B_ * n_, [&](int64_t begin, int64_t end) {
@@ -76,7 +76,7 @@ class Backward {
       }
     });
     for (int64_t i = 0; !safe && i < B_ * n_ * D_; ++i) {
-      if (!(std::abs(dy_[i]) <= Safe<T>::value)) {
+      if (!(std::abs(dy_[i]) <= FastPathLimits<T>::value)) {
         safe_[i / (n_ * D_) * D_ + i % D_] = 0;
       }
     }
@@ -213,7 +213,7 @@ class Backward {
     if (!any_exact_) return;
     exec_.parallel(H_, [&](int64_t begin, int64_t end) {
       std::vector<LogSum> scratch;
-      std::vector<ExactShare> shares(n_);
+      std::vector<LogspaceShare> shares(n_);
       for (int64_t c = begin * per_; c < end * per_; ++c) {
         for (int64_t b = 0; b < B_; ++b) {
           if (safe_[b * D_ + c] < n_) exact_channel(b, c, scratch, shares);
@@ -223,15 +223,15 @@ class Backward {
   }
 
   void exact_channel(int64_t b, int64_t c, std::vector<LogSum>& scratch,
-                     std::vector<ExactShare>& shares) {
+                     std::vector<LogspaceShare>& shares) {
     const auto channel = conv_.exact(b, c, scratch);
     const Band band = conv_.band();
     const int64_t h = c / per_;
-    std::fill(shares.begin(), shares.end(), ExactShare{0, 0, 0});
+    std::fill(shares.begin(), shares.end(), LogspaceShare{0, 0, 0});
     T *dk = grad_.dk + b * n_ * H_ + h, *dv = grad_.dv + b * n_ * D_ + c;
     for (int64_t t = safe_[b * D_ + c]; t < n_; ++t) {
       const auto w = [&](int64_t j) { return conv_.exact_bias(h, t, j); };
-      const ExactRow row = channel.forward(t, w);
+      const LogspaceRow row = channel.forward(t, w);
       const int64_t at = (b * n_ + t) * D_ + c;
       const double q = p_.q ? p_.q[at] : 0, gate = p_.q ? sigmoid(q) : 1;
       if (p_.q) {

@@ -2,22 +2,22 @@
 // are independent.
 #include <algorithm>
 
+#include "aft/kernels/one_tap.h"
 #include "aft/kernels/run-inl.h"
-#include "aft/kernels/single.h"
 
 namespace aft::kernels {
 
 template <class T>
-void run_single(const Exec& exec, const Problem<T>& p,
-                const SingleBias<T>& bias, T* y) {
+void run_one_tap(const Exec& exec, const Problem<T>& p,
+                 const OneTapBias<T>& bias, T* y) {
   if (nothing(p, y)) return;
   const int64_t groups = (p.D + kPanel - 1) / kPanel, n = p.Tk;
   exec.parallel(p.B * groups, [&](int64_t begin, int64_t end) {
     const Buffer<T> scratch(
-        exec, single_scratch(bias.grid[0] * bias.grid[1], bias.grid[2]));
+        exec, one_tap_scratch(bias.grid[0] * bias.grid[1], bias.grid[2]));
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = i / groups, c0 = i % groups * kPanel;
-      const Single<T> piece{bias.grid[0],
+      const OneTap<T> piece{bias.grid[0],
                             bias.grid[1],
                             bias.grid[2],
                             p.D,
@@ -31,14 +31,14 @@ void run_single(const Exec& exec, const Problem<T>& p,
                             bias.w,
                             bias.offsets,
                             y + b * n * p.D};
-      single_kernels<T>().forward(piece, scratch.get());
+      one_tap_kernels<T>().forward(piece, scratch.get());
     }
   });
 }
 
-template void run_single(const Exec&, const Problem<float>&,
-                         const SingleBias<float>&, float*);
-template void run_single(const Exec&, const Problem<double>&,
-                         const SingleBias<double>&, double*);
+template void run_one_tap(const Exec&, const Problem<float>&,
+                          const OneTapBias<float>&, float*);
+template void run_one_tap(const Exec&, const Problem<double>&,
+                          const OneTapBias<double>&, double*);
 
 }  // namespace aft::kernels

@@ -13,11 +13,11 @@
 namespace aft::models {
 namespace {
 
-/// N(0, std^2), cut off at 2 as timm's trunc_normal_ does: with a std of 0.02
-/// nothing is cut.
+/// N(0, 0.02^2), truncated at +-2 like timm's trunc_normal_; with this
+/// deviation nothing is truncated.
 void first_weights(torch::Tensor x) { x.normal_(0, 0.02).clamp_(-2, 2); }
 
-/// Mixers whose positions are those of a grid have no place for a token.
+/// Mixers whose positions form a grid cannot take a class token.
 bool needs_grid(const std::string& mixer) {
   return mixer == "aft-conv" || mixer == "lambda";
 }
@@ -101,7 +101,8 @@ void ClassifierImpl::reset() {
   at::NoGradGuard no_grad;
   for (const auto& m : modules(/*include_self=*/false)) {
     auto* linear = m->as<torch::nn::Linear>();
-    // The patches keep torch's own, as the convolution of ViT does.
+    // The patch projection keeps torch's default initial weights, like the
+    // convolution of ViT.
     if (!linear || linear == patch.get()) continue;
     first_weights(linear->weight);
     if (linear->bias.defined()) linear->bias.zero_();
@@ -110,8 +111,8 @@ void ClassifierImpl::reset() {
   if (positions.defined()) first_weights(positions);
 }
 
-void ClassifierImpl::fold() {
-  for (nn::Block& b : blocks) b->fold();
+void ClassifierImpl::pack_for_inference() {
+  for (nn::Block& b : blocks) b->pack_for_inference();
 }
 
 torch::Tensor interpolate_positions(const torch::Tensor& positions,
@@ -157,8 +158,8 @@ torch::Tensor ClassifierImpl::forward(const torch::Tensor& images,
   if (is_training() || at::GradMode::is_enabled() ||
       !images.device().is_cpu() || B < 2)
     return run(images, seed);
-  // One thread an image or a few: nothing is waited for between the layers, and
-  // what one layer writes the next finds in the cache.
+  // Each thread takes one image or a few. Threads do not synchronise between
+  // layers, and each layer finds its input in the cache.
   torch::Tensor out = at::empty({B, config.classes}, images.options());
   constexpr int64_t kTogether = 4;
   const int64_t parts = (B + kTogether - 1) / kTogether;
@@ -186,12 +187,12 @@ torch::Tensor ClassifierImpl::embed(const torch::Tensor& images) {
 torch::Tensor ClassifierImpl::run(const torch::Tensor& images, uint64_t seed) {
   torch::Tensor x = embed(images);
   const double dropped = is_training() ? config.dropout : 0;
-  x = ops::dropout_add({}, x, dropped, nn::mix(seed, 0));
+  x = ops::dropout_add({}, x, dropped, base::mix(seed, 0));
   const std::vector<int64_t> grid{images.size(2) / config.patch,
                                   images.size(3) / config.patch};
   const bool keep = !recompute_ || !x.requires_grad();
   for (size_t i = 0; i < blocks.size(); ++i) {
-    const uint64_t own = nn::mix(seed, i + 1);
+    const uint64_t own = base::mix(seed, i + 1);
     x = keep ? blocks[i]->forward(x, own, grid)
              : nn::recomputed(blocks[i], x, own, grid);
   }

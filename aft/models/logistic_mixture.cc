@@ -9,23 +9,24 @@
 namespace aft::models {
 namespace {
 
-constexpr double kHalfRange = 127.5;  // values a unit of the networks' pictures
+constexpr double kHalfRange = 127.5;  // values per unit of network input
 constexpr double kLeastLogScale = -7;
 
 /// The log-probability of value v in each component. v, mean and log_scale
-/// broadcast; mean counts in values.
+/// broadcast; mean is in units of values.
 ///
-/// F(a) - F(b) = F(a) F(-b) (1 - exp(b - a)), and with it the logarithm,
-/// without cancellation: no bin is so small that it needs another formula. v +-
-/// 1/2 is exact, so neighbours share their edge to the last bit and all bins
-/// together have a mass of 1.
+/// F(a) - F(b) = F(a) F(-b) (1 - exp(b - a)), so the logarithm is computed
+/// without cancellation, and even the smallest bins need no other formula. v +-
+/// 1/2 is exact, so adjacent bins share bit-identical edges, and all bins sum
+/// to 1.
 at::Tensor log_bin(const at::Tensor& v, const at::Tensor& mean,
                    const at::Tensor& log_scale) {
   const at::Tensor inverse =
       at::exp(-log_scale.clamp_min(kLeastLogScale)) / kHalfRange;
   const at::Tensor below = at::log_sigmoid((v + 0.5 - mean) * inverse),
                    above = at::log_sigmoid((mean - (v - 0.5)) * inverse),
-                   // The floor binds where the scale is e^64: never 0.
+                   // The floor takes effect at a scale of e^64; width is never
+                   // log 0.
       width = at::log(-at::expm1(-inverse.clamp_min(1e-30)));
   const at::Tensor first = v == 0, last = v == 255;
   return below.masked_fill(last, 0) + above.masked_fill(first, 0) +
@@ -40,11 +41,11 @@ class Mixture {
 
   at::Tensor logits() const { return parameters_.narrow(1, 0, K_); }
   at::Tensor log_scale(int64_t channel) const { return part(channel, 1); }
-  /// In values; before: the channels before, each [B, 1, ...].
+  /// In units of values. before: the preceding channels, each [B, 1, ...].
   at::Tensor mean(int64_t channel,
                   const std::vector<at::Tensor>& before) const {
     at::Tensor m = part(channel, 0) * kHalfRange + kHalfRange;
-    // The coefficients of green stand at 0, those of blue at 1 and 2.
+    // The coefficient of green has index 0, those of blue 1 and 2.
     for (int64_t c = 0; c < channel; ++c)
       m = m + at::tanh(part(channel - 1 + c, 2)) * (before[c] - kHalfRange);
     return m;
@@ -59,28 +60,28 @@ class Mixture {
   int64_t K_;
 };
 
-/// Log-weights of the components given the channels before, and their values:
-/// begins with none.
+/// The log-weights of the components given the preceding channels, and the
+/// values of these channels. Starts with no channel.
 class Posterior {
  public:
   explicit Posterior(const at::Tensor& parameters)
       : mixture_(parameters), weights_(mixture_.logits().log_softmax(1)) {}
 
-  /// log p(v) of the next channel, v [B, 1, ...], a dimension of components
-  /// less. From then on v is known.
+  /// log p(v) of the next channel, v [B, 1, ...]; the result has no dimension
+  /// of components. v then counts as known.
   at::Tensor next(const at::Tensor& v) {
     const int64_t c = static_cast<int64_t>(before_.size());
     const at::Tensor joint =
         weights_ + log_bin(v, mixture_.mean(c, before_), mixture_.log_scale(c));
-    // Normalised anew and not by the sum below: weights of a sum of 1 even
-    // where all components are far off.
+    // Normalised with log_softmax and not by the sum below, so that weights sum
+    // to 1 even if all components are far off.
     weights_ = joint.log_softmax(1);
     before_.push_back(v);
     return joint.logsumexp(1);
   }
 
-  /// log p of all values of the next channel, [B, 256], of parameters [B, 10
-  /// K].
+  /// log p of all values of the next channel: [B, 256] for parameters of shape
+  /// [B, 10 K].
   at::Tensor all() const {
     const int64_t c = static_cast<int64_t>(before_.size());
     const at::Tensor v = at::arange(256, weights_.options()),

@@ -1,6 +1,6 @@
-// What networks over pictures (PixelCNN and its kin) have in common: the
-// probability of each sub-pixel given those before it, row by row, red, green,
-// blue of each pixel.
+// The interface of autoregressive image models (PixelCNN and its variants): the
+// probability of each sub-pixel given the preceding ones, row by row, and red,
+// green, blue within a pixel.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -11,14 +11,14 @@ namespace aft::models {
 
 class PixelModel : public virtual torch::nn::Module {
  public:
-  /// values int64 [B, H, W, 3] in [0, 256) to the log-probability of each, in
-  /// nats, [B, H, W, 3]. In training, seed chooses what dropout drops. Throws
-  /// c10::Error for another shape.
+  /// Maps values int64 [B, H, W, 3] in [0, 256) to their log-probabilities in
+  /// nats, [B, H, W, 3]. In training, seed determines what dropout drops.
+  /// Throws c10::Error for other shapes.
   virtual torch::Tensor log_prob(const torch::Tensor& values,
                                  uint64_t seed = 0) = 0;
-  /// The log-probabilities of all values of one sub-pixel, [B, 256], given what
-  /// stands before it; what stands there and after it is not looked at. Not
-  /// recorded by autograd.
+  /// The log-probabilities of all values of one sub-pixel, [B, 256], given the
+  /// preceding ones. Ignores the values of this sub-pixel and those after it.
+  /// Not recorded by autograd.
   virtual torch::Tensor distribution(const torch::Tensor& values, int64_t row,
                                      int64_t column, int64_t channel) = 0;
 };

@@ -13,9 +13,9 @@ namespace {
 
 constexpr int64_t kColours = 3, kValues = 256;
 
-/// A weight [out, in] of channels in three parts with zeros where a part would
-/// see a later one, and where own is false itself. The rows are `halves` times
-/// three parts. Small beside what is multiplied with it, and so is the work.
+/// Masks a weight [out, in] whose channels are divided into three parts: zero
+/// where a part would see a later one, or itself unless `own`. The rows consist
+/// of `halves` times three parts. The cost is small next to the convolution.
 torch::Tensor ordered(const torch::Tensor& w, int64_t halves = 1,
                       bool own = true) {
   const int64_t out = w.size(0), in = w.size(1);
@@ -49,7 +49,7 @@ PixelCNNLayerImpl::PixelCNNLayerImpl(int64_t in, int64_t width, int64_t kernel,
 
 void PixelCNNLayerImpl::reset() {
   const int64_t side = kernel_ / 2;
-  // The rows above and its own, of which v knows only what is above.
+  // Reads the rows above and its own row, where v holds only what is above.
   vertical = register_module(
       "vertical",
       convolution(in_, 2 * width_, first_ ? side : side + 1, kernel_));
@@ -68,7 +68,7 @@ void PixelCNNLayerImpl::reset() {
 void PixelCNNLayerImpl::forward(torch::Tensor& v, torch::Tensor& h, bool need_v,
                                 double dropout, uint64_t seed) {
   const int64_t side = kernel_ / 2;
-  // Padding on one side alone is the mask of whole pixels.
+  // Padding on one side only masks whole pixels.
   const torch::Tensor above =
       at::constant_pad_nd(v, {side, side, side, first_ ? -1 : 0});
   const torch::Tensor a = at::conv2d(above, vertical->weight, vertical->bias);
@@ -85,7 +85,7 @@ void PixelCNNLayerImpl::forward(torch::Tensor& v, torch::Tensor& h, bool need_v,
       gate(b),
       ordered(out->weight.view({width_, width_})).view({width_, width_, 1, 1}),
       out->bias);
-  // Channels last, as it lies in memory: dropout_add wants it contiguous.
+  // Channels last, the layout in memory: dropout_add needs contiguous tensors.
   const torch::Tensor residual =
       first_ ? torch::Tensor() : h.permute({0, 2, 3, 1});
   h = ops::dropout_add(residual, joins.permute({0, 2, 3, 1}), dropout, seed)
@@ -138,8 +138,8 @@ void PixelCNNImpl::check(const torch::Tensor& values) const {
 }
 
 torch::Tensor PixelCNNImpl::scaled(const torch::Tensor& values) const {
-  // No copy: the colours stay the last dimension in memory, which is how
-  // convolutions like it best.
+  // No copy: colours remain the last dimension in memory, the fastest layout
+  // for convolutions.
   return (values.to(head->weight.scalar_type()) / 127.5 - 1)
       .permute({0, 3, 1, 2});
 }
@@ -161,7 +161,8 @@ torch::Tensor PixelCNNImpl::log_prob(const torch::Tensor& values,
   const double dropout = is_training() ? config.dropout : 0;
   torch::Tensor h = scaled(values), v = h;
   for (size_t i = 0; i < layers.size(); ++i)
-    layers[i]->forward(v, h, i + 1 < layers.size(), dropout, nn::mix(seed, i));
+    layers[i]->forward(v, h, i + 1 < layers.size(), dropout,
+                       base::mix(seed, i));
   return at::log_softmax(logits(h.permute({0, 2, 3, 1})), -1)
       .gather(-1, values.unsqueeze(-1))
       .squeeze(-1);
@@ -178,9 +179,10 @@ torch::Tensor PixelCNNImpl::distribution(const torch::Tensor& values,
               "PixelCNN: row, column and channel must be inside ",
               ops::shape_of(values), ", got ", row, ", ", column, " and ",
               channel);
-  // Only what the place can see: of h its own row, of v a triangle above it
-  // that shrinks with every layer. Features near a cut are wrong, for they see
-  // none of what was cut off; they are too far away to matter.
+  // Computes only what the pixel can see: its own row of h, and a triangle of v
+  // above it that shrinks with every layer. Features near a cut are wrong,
+  // because they miss what was cut off, but they are too far away to affect the
+  // result.
   int64_t reach = config.reach();
   const int64_t top = std::max<int64_t>(row - reach, 0),
                 left = std::max<int64_t>(column - reach, 0),

@@ -1,8 +1,8 @@
-// The gated PixelCNN (van den Oord et al. 2016). Two stacks: v sees the rows
-// above, h these and the pixels to the left. A layer:
+// The gated PixelCNN (van den Oord et al. 2016). It has two stacks: v sees the
+// rows above, h also the pixels to the left. Each layer computes
 //   a = vertical(v)        v = gate(a)          gate([x, y]) = tanh(x) sigm(y)
 //   b = horizontal(h) + link(a)                 h = h + out(gate(b))
-// Then relu, linear, relu, linear to 256 logits for each of red, green, blue.
+// Then relu, linear, relu, linear give 256 logits each for red, green and blue.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -19,11 +19,11 @@ namespace aft::models {
 
 struct PixelCNNConfig {
   std::string network = "pixelcnn";  ///< its name in configurations
-  int64_t layers = 15;               ///< the first among them
+  int64_t layers = 15;               ///< including the first
   int64_t width = 144;  ///< channels of each stack, a multiple of 3
-  int64_t first = 7;    ///< side of the first layer's kernel, odd, 3 or more
-  int64_t kernel = 3;   ///< side of the others' kernel, odd
-  double dropout = 0;   ///< of what joins h
+  int64_t first = 7;    ///< side of the first layer's kernel; odd, at least 3
+  int64_t kernel = 3;   ///< side of the other layers' kernels; odd
+  double dropout = 0;   ///< of the branch added to h
 
   template <class Self, class F>
   static void fields(Self& s, const F& f) {
@@ -31,23 +31,24 @@ struct PixelCNNConfig {
         f("first", s.first);
     f("kernel", s.kernel), f("dropout", s.dropout);
   }
-  /// How many rows above, and columns to each side, the network sees.
+  /// The number of rows above, and of columns to each side, that the network
+  /// sees.
   int64_t reach() const { return first / 2 + (layers - 1) * (kernel / 2); }
 };
 
-/// Channels are in three parts, red, green, blue, and at its own pixel a part
-/// sees only those before it and itself (the mask called B); in the first layer
-/// not itself (mask A). In the halves of a gate likewise. Weights that would
-/// see more are kept as zeros.
+/// Channels, and likewise each half of a gate, are divided into red, green and
+/// blue parts. At its own pixel, a part sees itself and the parts before it
+/// (mask B); in the first layer, it does not see itself (mask A). The masked
+/// weights are kept at zero.
 class PixelCNNLayerImpl : public torch::nn::Cloneable<PixelCNNLayerImpl> {
  public:
-  /// in: channels of what it reads. first: mask A, only the rows above its own
-  /// for v, and no residual.
+  /// in: number of input channels. first: use mask A, let v see only the rows
+  /// above its own, and omit the residual connection.
   PixelCNNLayerImpl(int64_t in, int64_t width, int64_t kernel, bool first);
   void reset() override;
-  /// Replaces v and h [B, in, H, W] by [B, width, H, W]; v becomes undefined
-  /// where it is not needed after. h may have fewer rows than v: the last ones.
-  /// dropout > 0: seed chooses what is dropped.
+  /// Replaces v and h [B, in, H, W] by [B, width, H, W]. v becomes undefined
+  /// unless need_v. h may have fewer rows than v: the last ones. If dropout >
+  /// 0, seed determines what is dropped.
   void forward(torch::Tensor& v, torch::Tensor& h, bool need_v, double dropout,
                uint64_t seed);
 
@@ -62,23 +63,23 @@ class PixelCNNLayerImpl : public torch::nn::Cloneable<PixelCNNLayerImpl> {
 };
 TORCH_MODULE(PixelCNNLayer);
 
-/// Time O(B H W layers width^2 kernel^2), nothing of it one pixel after the
-/// other. distribution() computes only what its place can see.
+/// Time O(B H W layers width^2 kernel^2), with no loop over pixels.
+/// distribution() computes only the part of the image that its pixel can see.
 class PixelCNNImpl : public torch::nn::Cloneable<PixelCNNImpl>,
                      public PixelModel {
  public:
-  /// First weights are torch's own for convolutions. Throws c10::Error for a
-  /// configuration that makes no sense.
+  /// Uses torch's default initial weights for convolutions. Throws c10::Error
+  /// if the configuration is invalid.
   explicit PixelCNNImpl(const PixelCNNConfig& config);
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
 
-  /// Any H and W of 1 or more. What comes after a sub-pixel does not change a
-  /// bit of its log-probability (on the CPU).
+  /// H and W may be any positive sizes. On the CPU, the log-probability of a
+  /// sub-pixel is bit-exactly independent of what follows it.
   torch::Tensor log_prob(const torch::Tensor& values,
                          uint64_t seed = 0) override;
-  /// Nothing is dropped, in training neither. Values at the place and after it
-  /// may be any numbers.
+  /// Applies no dropout, even in training. The values of this sub-pixel and
+  /// those after it may be arbitrary.
   torch::Tensor distribution(const torch::Tensor& values, int64_t row,
                              int64_t column, int64_t channel) override;
 
@@ -89,7 +90,7 @@ class PixelCNNImpl : public torch::nn::Cloneable<PixelCNNImpl>,
 
  private:
   void check(const torch::Tensor& values) const;
-  /// values [B, H, W, 3] to numbers in [-1, 1], [B, 3, H, W].
+  /// Scales values [B, H, W, 3] to [-1, 1], as [B, 3, H, W].
   torch::Tensor scaled(const torch::Tensor& values) const;
   /// h [..., width] to the logits [..., 3, 256].
   torch::Tensor logits(const torch::Tensor& h) const;

@@ -51,7 +51,7 @@ void PixelCNNppImpl::reset() {
   }
   for (int64_t r = c.resolutions - 1; r >= 0; --r) {
     const std::string at = "_" + std::to_string(r);
-    // One more where a change of resolution has its short-cut as well.
+    // One more block if a change of resolution has a skip connection as well.
     const int64_t n = c.resnets + (r + 1 < c.resolutions ? 1 : 0);
     for (int64_t i = 0; i < n; ++i)
       up_.push_back(resnets("up" + at + "_" + std::to_string(i), false));
@@ -62,8 +62,8 @@ void PixelCNNppImpl::reset() {
 
 PixelCNNppImpl::Resnets PixelCNNppImpl::resnets(const std::string& name,
                                                 bool down) {
-  // On the way down the left stream is told what is above; on the way up both
-  // are told what stood at their opposite.
+  // The left stream also reads the above stream. On the way up, both also read
+  // their skip connections.
   const int64_t F = config.filters;
   const auto o = GatedResnetOptions(F).both(true).rows(2);
   auto above = o, left = o;
@@ -104,7 +104,7 @@ torch::Tensor PixelCNNppImpl::mixture(const torch::Tensor& image,
     x = at::constant_pad_nd(x, {0, missing(W), 0, missing(H)});
 
   uint64_t blocks = 0;
-  const auto next_seed = [&] { return nn::mix(seed, blocks++); };
+  const auto next_seed = [&] { return base::mix(seed, blocks++); };
   torch::Tensor above = shifted_down(above_(x)),
                 left = shifted_down(left_above_(x)) + shifted_right(left_(x));
   std::vector<torch::Tensor> aboves{above}, lefts{left};

@@ -1,7 +1,7 @@
-// PixelCNN++: two streams of gated residual blocks, one that sees the rows
-// above and one that sees the pixels to the left as well, down to coarser
-// resolutions and up again with a short-cut from each block to its opposite;
-// each pixel's mixture of logistics comes out.
+// PixelCNN++: two streams of gated residual blocks. One sees the rows above,
+// the other also the pixels to the left. They go down to coarser resolutions
+// and up again, with a skip connection from each block to its counterpart. The
+// output is a mixture of logistics per pixel.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -18,9 +18,9 @@ namespace aft::models {
 struct PixelCNNppConfig {
   std::string network = "pixelcnn++";  ///< its name in configurations
   int64_t filters = 160;               ///< channels of each stream
-  int64_t resnets = 5;      ///< gated residual blocks a resolution and way
-  int64_t resolutions = 3;  ///< each half of the one before
-  int64_t mixtures = 10;    ///< logistics of a pixel
+  int64_t resnets = 5;  ///< gated residual blocks per resolution and direction
+  int64_t resolutions = 3;  ///< each half the previous one
+  int64_t mixtures = 10;    ///< logistics per pixel
   double dropout = 0.5;
 
   template <class Self, class F>
@@ -31,14 +31,14 @@ struct PixelCNNppConfig {
   }
 };
 
-/// Pictures of any size: inside, they are continued by zeros below and to the
+/// Takes images of any size. Internally pads them with zeros below and to the
 /// right until 2^(resolutions - 1) divides rows and columns.
 class PixelCNNppImpl : public torch::nn::Cloneable<PixelCNNppImpl>,
                        public LogisticMixtureModel {
  public:
-  /// First weights from torch's generator: normal directions, g 1, or 0.1
-  /// before a gate, biases 0. Throws c10::Error for a configuration that makes
-  /// no sense.
+  /// Initialises weights from torch's generator: normal directions, g 1 (0.1
+  /// before a gate), biases 0. Throws c10::Error if the configuration is
+  /// invalid.
   explicit PixelCNNppImpl(const PixelCNNppConfig& config);
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
@@ -50,7 +50,7 @@ class PixelCNNppImpl : public torch::nn::Cloneable<PixelCNNppImpl>,
                         double dropout, uint64_t seed) override;
 
  private:
-  /// One for the stream that sees what is above, one for the other.
+  /// One module for the stream that sees the rows above, one for the other.
   struct Resnets {
     GatedResnet above{nullptr}, left{nullptr};
   };

@@ -12,12 +12,12 @@ namespace aft::models {
 namespace {
 
 constexpr int64_t kColours = 3, kPlace = 2;
-// Queries at a time: a tile sees what is before its end alone, so that little
-// is computed that the order then hides.
+// Queries per tile. A tile computes scores only for keys before its end, so few
+// of them are masked.
 constexpr int64_t kTile = 128;
 
-/// Where each pixel is: row and column, each in [-1/2, 1/2), [B, 2, H, W] as
-/// the image, whose rows are the upper ones of `height`.
+/// The row and column of each pixel, each in [-1/2, 1/2): [B, 2, H, W] for an
+/// image that holds the upper rows of `height`.
 at::Tensor places(const at::Tensor& image, int64_t height) {
   const int64_t B = image.size(0), H = image.size(2), W = image.size(3);
   const auto line = [&](int64_t n, int64_t of) {
@@ -28,8 +28,8 @@ at::Tensor places(const at::Tensor& image, int64_t height) {
       .expand({B, kPlace, H, W});
 }
 
-/// Attention of each pixel to those before it, the first to none: q and k
-/// [B, d, H, W], v [B, dv, H, W] to [B, dv, H, W].
+/// Attention of each pixel to the preceding ones; the first pixel sees none. q
+/// and k [B, d, H, W], v [B, dv, H, W] to [B, dv, H, W].
 at::Tensor attend_before(const at::Tensor& q, const at::Tensor& k,
                          const at::Tensor& v) {
   const int64_t T = q.size(2) * q.size(3);
@@ -111,7 +111,7 @@ torch::Tensor PixelSNAILImpl::mixture(const torch::Tensor& image,
   uint64_t done = 0;
   const auto run = [&](GatedResnet& block, const torch::Tensor& x,
                        const torch::Tensor& a = {}) {
-    return block->forward(x, a, dropout, nn::mix(seed, done++));
+    return block->forward(x, a, dropout, base::mix(seed, done++));
   };
   torch::Tensor x = shifted_down(above_(image)) + shifted_right(left_(image));
   for (Block& b : blocks_) {

@@ -1,9 +1,10 @@
 // PixelSNAIL: blocks of gated residual convolutions and one causal attention
-// over all pixels before, at full resolution; each pixel's mixture of logistics
-// comes out.
+// over all preceding pixels, at full resolution. The output is a mixture of
+// logistics per pixel.
 //
 //   x = resnets(x), a_t = sum_{j < t} softmax_j(q_t . k_j / sqrt(key)) v_j,
-// q from (x, place), k and v from (picture, x, place); x = resnet(x, a).
+// with q computed from (x, position), k and v from (image, x, position); then x
+// = resnet(x, a).
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -20,11 +21,11 @@ namespace aft::models {
 struct PixelSNAILConfig {
   std::string network = "pixelsnail";  ///< its name in configurations
   int64_t filters = 256;
-  int64_t blocks = 12;    ///< each with one attention
-  int64_t resnets = 4;    ///< gated residual convolutions a block
+  int64_t blocks = 12;    ///< each with one attention layer
+  int64_t resnets = 4;    ///< gated residual convolutions per block
   int64_t key = 16;       ///< channels of queries and keys
   int64_t value = 128;    ///< channels of values
-  int64_t mixtures = 10;  ///< logistics of a pixel
+  int64_t mixtures = 10;  ///< logistics per pixel
   double dropout = 0.5;
 
   template <class Self, class F>
@@ -36,12 +37,13 @@ struct PixelSNAILConfig {
   }
 };
 
-/// Pictures of any size; memory grows with the square of their pixels.
+/// Takes images of any size. Memory grows with the square of the number of
+/// pixels.
 class PixelSNAILImpl : public torch::nn::Cloneable<PixelSNAILImpl>,
                        public LogisticMixtureModel {
  public:
-  /// First weights as PixelCNNpp's. Throws c10::Error for a configuration that
-  /// makes no sense.
+  /// Initialises weights like PixelCNNpp. Throws c10::Error if the
+  /// configuration is invalid.
   explicit PixelSNAILImpl(const PixelSNAILConfig& config);
   void reset() override;
   void pretty_print(std::ostream& stream) const override;

@@ -12,7 +12,7 @@
 namespace aft::models {
 namespace {
 
-/// Blocks of each stage. The layers count the stem and the head too.
+/// Blocks per stage. The number of layers includes the stem and the head.
 const std::map<int64_t, std::array<int64_t, 4>>& sizes() {
   static const std::map<int64_t, std::array<int64_t, 4>> all = {
       {14, {1, 1, 1, 1}},
@@ -44,7 +44,7 @@ torch::Tensor ConvNorm::forward(const torch::Tensor& x) {
   return at::conv2d(x, weight_, bias_, stride_, padding_);
 }
 
-void ConvNorm::fold() {
+void ConvNorm::pack_for_inference() {
   if (weight_.defined()) return;
   at::NoGradGuard no_grad;
   const auto [scale, shift] = norm->scale_and_shift();
@@ -86,16 +86,16 @@ void BottleneckImpl::reset() {
 }
 
 torch::Tensor BottleneckImpl::forward(const torch::Tensor& x) {
-  // In place: a norm's gradient does not need what the norm gave.
+  // relu_ can work in place: the gradient of a norm does not need its output.
   torch::Tensor y = first.forward(x).relu_();
   y = second.forward(y).relu_();
   y = third.forward(y);
   return y.add_(downsample ? downsample->conv.forward(x) : x).relu_();
 }
 
-void BottleneckImpl::fold() {
-  for (ConvNorm* c : {&first, &second, &third}) c->fold();
-  if (downsample) downsample->conv.fold();
+void BottleneckImpl::pack_for_inference() {
+  for (ConvNorm* c : {&first, &second, &third}) c->pack_for_inference();
+  if (downsample) downsample->conv.pack_for_inference();
 }
 
 StageImpl::StageImpl(int64_t in, int64_t inner, int64_t stride, int64_t blocks)
@@ -152,8 +152,8 @@ torch::Tensor ResNetImpl::forward(const torch::Tensor& images,
                   images.size(2) >= least && images.size(3) >= least,
               "ResNet: images must be [B, 3, H, W] with H and W ", least,
               " or more, got ", ops::shape_of(images));
-  // Channels last made training slower (by a fifth to a third), and evaluation
-  // no faster.
+  // Channels last slowed training by a fifth to a third, and did not speed up
+  // evaluation.
   torch::Tensor x = stem.forward(images.contiguous()).relu_();
   if (!config.small) x = at::max_pool2d(x, 3, 2, 1);
   for (Stage& stage : stages)
@@ -161,10 +161,10 @@ torch::Tensor ResNetImpl::forward(const torch::Tensor& images,
   return fc(x.mean({2, 3}));
 }
 
-void ResNetImpl::fold() {
-  stem.fold();
+void ResNetImpl::pack_for_inference() {
+  stem.pack_for_inference();
   for (Stage& stage : stages)
-    for (Bottleneck& b : stage->blocks) b->fold();
+    for (Bottleneck& b : stage->blocks) b->pack_for_inference();
 }
 
 }  // namespace aft::models

@@ -1,7 +1,7 @@
-// Residual networks of bottlenecks (He et al. 2016) as torchvision builds them,
-// ResNet-50 among them: a stem, four stages of blocks
+// Bottleneck residual networks (He et al. 2016) as in torchvision, such as
+// ResNet-50: a stem, four stages of blocks
 //   x = relu(x + norm(conv1x1(relu(norm(conv3x3(relu(norm(conv1x1(x)))))))))
-// whose 3x3 convolution has the stride of its stage, the mean over all places,
+// whose 3x3 convolution has the stride of its stage, global average pooling,
 // and a linear head.
 #pragma once
 
@@ -21,10 +21,10 @@ namespace aft::models {
 struct ResNetConfig {
   std::string network = "resnet";  ///< its name in configurations
   int64_t layers = 50;             ///< 14, 26, 50, 101 or 152
-  int64_t width = 64;  ///< channels of the stem; the head reads 32 times that
+  int64_t width = 64;  ///< channels of the stem; the head reads 32 width
   int64_t classes = 1000;
-  bool small = false;  ///< the stem is one 3x3 convolution and no pooling, for
-                       ///< pictures of 32 px
+  /// The stem is one 3x3 convolution without pooling, for images of 32 x 32.
+  bool small = false;
 
   template <class Self, class F>
   static void fields(Self& s, const F& f) {
@@ -34,27 +34,28 @@ struct ResNetConfig {
   }
 };
 
-/// A convolution of an odd kernel without bias, padded so that only the stride
-/// shrinks the picture, and the batch norm after it. Not a module: who owns it
+/// A convolution with an odd kernel and no bias, padded so that only the stride
+/// reduces the image size, followed by batch norm. Not a module: the owner
 /// registers both.
 class ConvNorm {
  public:
-  /// New modules with first weights. What is folded stays: so a clone has it.
+  /// Creates new modules with initial weights. Keeps packed weights, so that
+  /// clones have them.
   void reset(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1);
   torch::Tensor forward(const torch::Tensor& x);
-  /// Makes one convolution of both, and gives back the memory of the weights.
-  /// From then on forward throws c10::Error where gradients are recorded.
-  void fold();
+  /// Merges both into one convolution and frees the original weights. forward
+  /// then throws c10::Error if gradients are recorded.
+  void pack_for_inference();
 
   torch::nn::Conv2d conv{nullptr};
   nn::BatchNorm norm{nullptr};
 
  private:
   int64_t stride_ = 1, padding_ = 0;
-  torch::Tensor weight_, bias_;  ///< once folded
+  torch::Tensor weight_, bias_;  ///< set by pack_for_inference()
 };
 
-/// What stands beside a block that changes the shape.
+/// The shortcut of a block that changes the shape.
 class DownsampleImpl : public torch::nn::Cloneable<DownsampleImpl> {
  public:
   DownsampleImpl(int64_t in, int64_t out, int64_t stride);
@@ -70,21 +71,22 @@ TORCH_MODULE(Downsample);
 class BottleneckImpl : public torch::nn::Cloneable<BottleneckImpl> {
  public:
   static constexpr int64_t kExpansion = 4;
-  /// `in` channels to kExpansion `inner`, in places fewer by stride^2.
+  /// Maps `in` channels to kExpansion * inner channels, and reduces the number
+  /// of positions by stride^2.
   BottleneckImpl(int64_t in, int64_t inner, int64_t stride);
   void reset() override;
   torch::Tensor forward(const torch::Tensor& x);
-  void fold();
+  void pack_for_inference();
 
   ConvNorm first, second, third;   ///< modules conv1, bn1, conv2, ...
-  Downsample downsample{nullptr};  ///< empty where x joins as it is
+  Downsample downsample{nullptr};  ///< null if the shortcut is the identity
 
  private:
   int64_t in_, inner_, stride_;
 };
 TORCH_MODULE(Bottleneck);
 
-/// Blocks of one size, the first of which has the stride.
+/// Blocks of one size; the first applies the stride.
 class StageImpl : public torch::nn::Cloneable<StageImpl> {
  public:
   StageImpl(int64_t in, int64_t inner, int64_t stride, int64_t blocks);
@@ -97,28 +99,27 @@ class StageImpl : public torch::nn::Cloneable<StageImpl> {
 };
 TORCH_MODULE(Stage);
 
-/// Names and shapes of parameters are torchvision's: conv1.weight, bn1.bias,
+/// Parameters have torchvision's names and shapes: conv1.weight, bn1.bias,
 /// layer1.0.conv1.weight, layer1.0.downsample.0.weight, ..., fc.weight.
 class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
                    public ImageNetwork {
  public:
-  /// First weights as torchvision's, from torch's generator: of convolutions
-  /// N(0, 2 / (kernel^2 out)), of norms 1 and 0, of the head torch's own.
-  /// Throws c10::Error for a configuration that makes no sense.
+  /// Initialises weights like torchvision, from torch's generator: convolutions
+  /// N(0, 2 / (kernel^2 out)), norms 1 and 0, the head torch's default. Throws
+  /// c10::Error if the configuration is invalid.
   explicit ResNetImpl(const ResNetConfig& config);
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
 
-  /// images [B, 3, H, W], normalised, H and W 32 or more (small: 8 or more), to
-  /// logits [B, classes]. Nothing is random: the seed is not looked at. Throws
-  /// c10::Error for other shapes, and in training where the last stage has one
-  /// place of one image: there is nothing to normalise with.
+  /// images [B, 3, H, W], normalised, H and W at least 32 (small: 8), to logits
+  /// [B, classes]. Nothing is random: the seed is ignored. Throws c10::Error
+  /// for other shapes, and in training if the last stage has a single position
+  /// of a single image, which batch norm cannot normalise.
   torch::Tensor forward(const torch::Tensor& images,
                         uint64_t seed = 0) override;
-  /// For inference only from then on, faster: norms become part of the
-  /// convolutions. Afterwards forward throws c10::Error where gradients are
-  /// recorded.
-  void fold() override;
+  /// Prepares for faster inference by merging the norms into the convolutions.
+  /// forward then throws c10::Error if gradients are recorded.
+  void pack_for_inference() override;
   int64_t classes() const override { return config.classes; }
 
   ResNetConfig config;

@@ -96,9 +96,9 @@ torch::Tensor SequenceModelImpl::forward(const torch::Tensor& tokens,
   torch::Tensor x = embedding(tokens);
   if (positions.defined()) x = x + positions.narrow(0, 0, T);
   const double p = is_training() ? config.dropout : 0;
-  x = ops::dropout_add({}, x, p, nn::mix(seed, 0));
+  x = ops::dropout_add({}, x, p, base::mix(seed, 0));
   for (size_t i = 0; i < blocks.size(); ++i) {
-    const uint64_t own = nn::mix(seed, i + 1);
+    const uint64_t own = base::mix(seed, i + 1);
     x = recompute_ && x.requires_grad() ? nn::recomputed(blocks[i], x, own)
                                         : blocks[i]->forward(x, own);
   }

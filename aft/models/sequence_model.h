@@ -1,6 +1,6 @@
-// A model of sequences of symbols, bytes of a text or sub-pixels of a picture:
-// embedding, pre-norm blocks with any mixer, final norm, head. Symbols in,
-// logits of the next symbol out.
+// An autoregressive model of symbol sequences, such as the bytes of a text or
+// the sub-pixels of an image: embedding, pre-norm blocks with any mixer, final
+// norm, head. Maps symbols to the logits of the next symbol.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -21,20 +21,20 @@ struct SequenceModelConfig {
   int64_t layers = 24;
   int64_t width = 256;    ///< channels of x
   int64_t length = 1024;  ///< T: positions of a training window
-  int64_t window = 32;    ///< as nn::MixerOptions has it
-  int64_t rank = 256;     ///< aft-full, aft-local: of the factorised biases
-  bool dense = false;     ///< aft-full, aft-local: biases not factorised
-  int64_t heads = 8;      ///< all but the other AFT
-  double gumbel = 0;      ///< aft-conv: one position a head
-  int64_t rounds = 4;     ///< reformer: of hashing
-  int64_t features = 0;   ///< performer; 0: floor(d ln d), d of a head
-  int64_t columns = 0;    ///< image-local2d: positions of a row
-  bool out = true;        ///< the mixer's output projection
-  int64_t mlp = 4;        ///< width of the MLP over `width`
+  int64_t window = 32;    ///< see nn::MixerOptions
+  int64_t rank = 256;     ///< aft-full, aft-local: rank of the biases
+  bool dense = false;     ///< aft-full, aft-local: do not factorise the biases
+  int64_t heads = 8;      ///< all mixers except aft-simple, -full and -local
+  double gumbel = 0;      ///< aft-conv: one position per head
+  int64_t rounds = 4;     ///< reformer: rounds of hashing
+  int64_t features = 0;   ///< performer; 0: floor(d ln d), d = width / heads
+  int64_t columns = 0;    ///< image-local2d: positions per row
+  bool out = true;        ///< the output projection of the mixer
+  int64_t mlp = 4;        ///< hidden width of the MLP as a multiple of `width`
   double dropout = 0.1;
   bool positions = true;  ///< learned position embeddings
   int64_t vocabulary = 256;
-  bool start = false;  ///< one more symbol that is read but never predicted
+  bool start = false;  ///< add a symbol that is read but never predicted
 
   template <class Self, class F>
   static void fields(Self& s, const F& f) {
@@ -47,14 +47,14 @@ struct SequenceModelConfig {
     f("dropout", s.dropout), f("positions", s.positions);
     f("vocabulary", s.vocabulary), f("start", s.start);
   }
-  /// Whether streams end at `length`.
+  /// Whether streams are limited to `length` positions.
   bool has_end() const;
-  /// Symbols that the model reads; the last is the start symbol where it has
-  /// one.
+  /// Number of symbols that the model reads. The last one is the start symbol,
+  /// if enabled.
   int64_t inputs() const { return vocabulary + (start ? 1 : 0); }
 };
 
-/// What a model remembers of B streams. Copies share memory; clone() does not.
+/// The state of a model for B streams. Copies share memory; clone() does not.
 struct SequenceModelState {
   std::vector<ops::Stream> layers;
   int64_t position = 0;
@@ -65,31 +65,32 @@ struct SequenceModelState {
 
 class SequenceModelImpl : public torch::nn::Cloneable<SequenceModelImpl> {
  public:
-  /// First weights as GPT's, from torch's generator: N(0, 0.02^2), those that
-  /// join the residual stream smaller by sqrt(2 layers), biases 0. Throws
-  /// c10::Error for a configuration that does not fit itself.
+  /// Initialises weights like GPT, from torch's generator: N(0, 0.02^2),
+  /// divided by sqrt(2 layers) for layers that add to the residual stream;
+  /// biases 0. Throws c10::Error if the configuration is inconsistent.
   explicit SequenceModelImpl(const SequenceModelConfig& config);
   void reset() override;
 
-  /// tokens int64 [B, T] in [0, inputs()), T <= length where the model has
-  /// positions, to logits [B, T, vocabulary]. In training, seed chooses what
+  /// tokens int64 [B, T] in [0, inputs()), to logits [B, T, vocabulary]. T must
+  /// be at most `length` if has_end(). In training, seed determines what
   /// dropout drops.
   torch::Tensor forward(const torch::Tensor& tokens, uint64_t seed = 0);
 
-  /// B empty streams.
+  /// Returns the state of B empty streams.
   SequenceModelState start(int64_t B) const;
-  /// The next symbol of each stream, int64 [B], to logits [B, vocabulary]:
-  /// forward repeated, at a price that does not grow (aft-full and attention:
-  /// that grows with the position). Throws c10::Error past `length` where the
-  /// model has an end. Not recorded by autograd.
+  /// Processes the next symbol of each stream, int64 [B], to logits [B,
+  /// vocabulary]. Repeated steps give the result of forward. The cost of a step
+  /// is constant, except for mixers whose state grows (nn::keeps_all). Throws
+  /// c10::Error past `length` if has_end(). Not recorded by autograd.
   torch::Tensor step(const torch::Tensor& tokens, SequenceModelState& state);
 
-  /// Compute activations of blocks again in backward instead of keeping them.
+  /// If on, backward recomputes the activations of blocks instead of keeping
+  /// them.
   void recompute(bool on) { recompute_ = on; }
 
   SequenceModelConfig config;
   torch::nn::Embedding embedding{nullptr};
-  torch::Tensor positions;  ///< [length, width], undefined where off
+  torch::Tensor positions;  ///< [length, width]; undefined if off
   std::vector<nn::Block> blocks;
   torch::nn::LayerNorm norm{nullptr};
   torch::nn::Linear head{nullptr};

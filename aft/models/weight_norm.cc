@@ -21,7 +21,7 @@ struct PaddedElu : torch::autograd::Function<PaddedElu> {
     const int64_t C = x.size(1), H = x.size(2), W = x.size(3);
     at::Tensor y = at::empty(
         {x.size(0), both ? 2 * C : C, top + H, left + W + right}, x.options());
-    // Only what is not written below.
+    // Clears only what is not written below.
     if (top > 0) y.narrow(2, 0, top).zero_();
     if (left > 0) y.narrow(3, 0, left).zero_();
     if (right > 0) y.narrow(3, left + W, right).zero_();
@@ -33,7 +33,7 @@ struct PaddedElu : torch::autograd::Function<PaddedElu> {
       at::neg_out(minus, x);
       at::elu_(minus);
     }
-    // The convolution after it keeps y as well: no memory of its own.
+    // The following convolution keeps y anyway, so saving it costs no memory.
     ctx->save_for_backward({y});
     ctx->saved_data["sizes"] =
         std::vector<int64_t>{both ? 1 : 0, C, H, W, top, left};
@@ -130,11 +130,11 @@ torch::Tensor WeightNormConvImpl::valid(const torch::Tensor& x) {
   const int64_t dim = options.up() ? 1 : 0, s = options.stride();
   std::vector<int64_t> shape(4, 1);
   shape[dim] = options.out();
-  // A product for each channel and one for each weight, not two.
+  // One product per channel and one per weight, instead of two per weight.
   const torch::Tensor norm = at::norm_except_dim(v, 2, dim).clamp_min(1e-6),
                       weight = v * (g.view(shape) / norm);
   if (!options.up()) return at::conv2d(x, weight, bias, at::IntArrayRef{s, s});
-  // Of a centred kernel the first column falls outside the picture.
+  // For a centred kernel, the first column falls outside the image.
   const int64_t cut = options.centred() ? 1 : 0;
   return at::conv_transpose2d(x, weight, bias, at::IntArrayRef{s, s},
                               /*padding=*/at::IntArrayRef{0, cut},
@@ -160,7 +160,7 @@ void GatedResnetImpl::reset() {
   if (o.side() > 0)
     side = register_module(
         "side", WeightNormConv(WeightNormConvOptions(signs * o.side(), F)));
-  // Small at first, so that a deep network begins near the identity.
+  // Small initial scale, so that a deep network starts close to the identity.
   conv2 = register_module("conv2", conv(2 * F, 0.1));
 }
 

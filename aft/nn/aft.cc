@@ -14,12 +14,12 @@
 namespace aft::nn {
 namespace {
 
-constexpr double kBiasStd = 0.01;  // of u, v and dense w: the paper's N(0,
-                                   // 10^-2), read as a standard deviation
+/// Of u, v and dense w: the paper's N(0, 10^-2), read as a standard deviation.
+constexpr double kBiasStd = 0.01;
 
 std::string yes(bool x) { return x ? "true" : "false"; }
 
-/// What AFTFull and AFTLocal share: their biases.
+/// Creates the biases of AFTFull and AFTLocal.
 template <class Module>
 void make_biases(Module& m) {
   const int64_t T = m.options.max_len(), r = m.options.rank();
@@ -66,7 +66,7 @@ void check_lengths(const char* name, const Options& o) {
 
 void AFTLayer::make_projections(const Layer& layer) {
   layer_ = layer;
-  query_ = key_ = value_ = out_ = Folded();
+  query_ = key_ = value_ = out_ = PackedLinear();
   TORCH_CHECK(layer.dim >= 1, layer.name, ": dim must be 1 or more, got ",
               layer.dim);
   ops::check_gate(layer.name, layer.gate);
@@ -89,19 +89,19 @@ void AFTLayer::check_input(const torch::Tensor& x, int64_t max_len) const {
               " positions is longer than max_len = ", max_len);
 }
 
-void AFTLayer::fold() {
-  if (query) query_.fold(query);
-  key_.fold(key), value_.fold(value);
-  if (out) out_.fold(out);
+void AFTLayer::pack_for_inference() {
+  if (query) query_.pack(query);
+  key_.pack(key), value_.pack(value);
+  if (out) out_.pack(out);
 }
 
 std::array<torch::Tensor, 3> AFTLayer::project(const torch::Tensor& x) {
   if (!key_.defined())
     return {query ? query(x) : torch::Tensor(), key(x), value(x)};
-  std::vector<const ops::PackedLinear*> layers{&key_.packed(),
-                                               &value_.packed()};
+  std::vector<const ops::PackedWeights*> layers{&key_.packed(),
+                                                &value_.packed()};
   if (query) layers.push_back(&query_.packed());
-  const auto all = ops::PackedLinear::together(x, layers);
+  const auto all = ops::PackedWeights::together(x, layers);
   return {query ? all[2] : torch::Tensor(), all[0], all[1]};
 }
 

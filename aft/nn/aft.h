@@ -1,13 +1,15 @@
-// The AFT layers as torch modules: put one where multi-head self attention
-// stood, [B, T, d] to [B, T, d].
+// The AFT layers as torch modules, drop-in replacements for multi-head self
+// attention: [B, T, d] to [B, T, d].
 //
-//   aft::nn::AFTLocal mixer(aft::nn::AFTLocalOptions(512, /*max_len=*/1024,
-//   /*window=*/32).causal(true)); torch::Tensor y = mixer(x);
+//   aft::nn::AFTLocal mixer(
+//       aft::nn::AFTLocalOptions(512, /*max_len=*/1024, /*window=*/32)
+//           .causal(true));
+//   torch::Tensor y = mixer(x);
 //
-// Parameters: Linear query, key, value, out (with biases), and the position
-// biases u and v, or w; conv: w, gamma, beta. Modules print, clone and save as
-// torch's own do. Streaming: `step` takes one position at a time and equals
-// `forward`.
+// Parameters: Linear query, key, value and out (with biases), and the position
+// biases: u and v, or w; for conv w, gamma and beta. The modules print, clone
+// and save like torch's own. For streaming, `step` takes one position at a time
+// and gives the same result as `forward`.
 #pragma once
 
 #include <c10/util/Optional.h>
@@ -21,16 +23,16 @@
 #include <string>
 #include <vector>
 
-#include "aft/nn/folded.h"
 #include "aft/nn/mixer.h"
+#include "aft/nn/packed_linear.h"
 #include "aft/ops/ops.h"
 #include "aft/ops/stream.h"
 
 namespace aft::nn {
 
-// What every layer takes: causal, only positions up to the current one; out, a
-// linear layer after the operator; gate, the query's activation (ops.h), "none"
-// for no query, the paper's ablation.
+// Options of every layer. causal: use only positions up to the current one.
+// out: apply a linear layer after the operator. gate: the activation of the
+// query (ops.h); "none" removes the query, the paper's ablation.
 #define AFT_COMMON_OPTIONS         \
   TORCH_ARG(bool, causal) = false; \
   TORCH_ARG(bool, out) = true;     \
@@ -43,20 +45,21 @@ struct AFTSimpleOptions {
   AFT_COMMON_OPTIONS;
 };
 
-/// A bias for every pair of the positions 0 .. max_len - 1; shorter sequences
-/// use the first of them.
+/// A bias for every pair of positions 0 .. max_len - 1. Shorter sequences use
+/// the first ones.
 struct AFTFullOptions {
   AFTFullOptions(int64_t dim, int64_t max_len) : dim_(dim), max_len_(max_len) {}
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, max_len);
-  /// w = u v^T with u, v [max_len, rank] from N(0, 0.01^2).
+  /// w = u v^T, with u, v [max_len, rank] initialised from N(0, 0.01^2).
   TORCH_ARG(int64_t, rank) = 128;
-  /// w [max_len, max_len] itself, from N(0, 0.01^2), instead.
+  /// The parameter is w [max_len, max_len] itself, initialised from N(0,
+  /// 0.01^2).
   TORCH_ARG(bool, dense) = false;
   AFT_COMMON_OPTIONS;
 };
 
-/// Biases where |t - j| < window.
+/// Biases for pairs with |t - j| < window.
 struct AFTLocalOptions {
   AFTLocalOptions(int64_t dim, int64_t max_len, int64_t window)
       : dim_(dim), max_len_(max_len), window_(window) {}
@@ -65,44 +68,46 @@ struct AFTLocalOptions {
   TORCH_ARG(int64_t, window);
   TORCH_ARG(int64_t, rank) = 128;
   TORCH_ARG(bool, dense) = false;
-  /// Nothing outside of the window: the paper's ablation of global
+  /// Ignore keys outside the window: the paper's ablation of global
   /// connectivity.
   TORCH_ARG(bool, window_only) = false;
   AFT_COMMON_OPTIONS;
 };
 
-/// Biases of the relative position on a grid, one kernel a head; any grid size.
+/// Biases that depend on the relative position on a grid of any size, one
+/// kernel per head.
 struct AFTConvOptions {
-  /// kernel: one size for each dimension of the grid (1, 2 or 3), odd unless
-  /// causal (1d).
+  /// kernel: one size per dimension of the grid (1, 2 or 3); odd unless causal
+  /// (1d).
   AFTConvOptions(int64_t dim, int64_t heads, std::vector<int64_t> kernel)
       : dim_(dim), heads_(heads), kernel_(std::move(kernel)) {}
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, heads);
   TORCH_ARG(std::vector<int64_t>, kernel);
-  /// w = gamma (raw - mean) / std + beta for each head, gamma and beta from 0;
-  /// otherwise w is the parameter itself.
+  /// w = gamma (raw - mean) / std + beta per head, with gamma and beta
+  /// initialised to 0. If false, w itself is the parameter.
   TORCH_ARG(bool, reparameterise) = true;
   TORCH_ARG(bool, window_only) = false;
-  /// One position a head: in training w is multiplied by a Gumbel-softmax
-  /// sample of this temperature (the paper's: 0.5), otherwise by the one-hot
-  /// vector of its largest tap. 0: off; else in [0.01, 100].
+  /// Restrict each head to one position. In training, w is multiplied by a
+  /// Gumbel-softmax sample with this temperature (0.5 in the paper); otherwise
+  /// by the one-hot vector of its largest tap. 0 turns it off; otherwise in
+  /// [0.01, 100].
   TORCH_ARG(double, gumbel) = 0;
   AFT_COMMON_OPTIONS;
 };
 
 #undef AFT_COMMON_OPTIONS
 
-/// The projections, the gate and streaming of an AFT layer.
+/// Projections, gate and streaming, shared by the AFT layers.
 class AFTLayer : public Mixer {
  public:
   torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr},
-      out{nullptr};  ///< query, out: null where off
+      out{nullptr};  ///< query and out are null if disabled
 
   torch::Tensor last_weight() const override {
     return out ? out->weight : torch::Tensor();
   }
-  void fold() override;
+  void pack_for_inference() override;
 
  protected:
   struct Layer {
@@ -114,13 +119,13 @@ class AFTLayer : public Mixer {
   void make_projections(const Layer& layer);
   /// Throws c10::Error unless x is [B, T, dim] with T <= max_len (< 0: any).
   void check_input(const torch::Tensor& x, int64_t max_len) const;
-  /// q (undefined without a query), k and v of x.
+  /// Returns q (undefined if there is no query), k and v.
   std::array<torch::Tensor, 3> project(const torch::Tensor& x);
   torch::Tensor finish(const torch::Tensor& y);
-  /// What the operators take.
+  /// Arguments for the operators.
   ops::Common common(const torch::Tensor& key_padding_mask) const;
   ops::Stream start_stream(int64_t B, int64_t window) const;
-  /// w as ops::step takes it.
+  /// w is the argument of ops::step.
   torch::Tensor stream_step(const torch::Tensor& x, ops::Stream& stream,
                             const torch::Tensor& w, bool window_only);
   void print(std::ostream& stream, const std::string& details) const;
@@ -128,7 +133,7 @@ class AFTLayer : public Mixer {
   Layer layer_;
 
  private:
-  Folded query_, key_, value_, out_;
+  PackedLinear query_, key_, value_, out_;
 };
 
 class AFTSimpleImpl : public torch::nn::Cloneable<AFTSimpleImpl>,
@@ -159,7 +164,7 @@ class AFTFullImpl : public torch::nn::Cloneable<AFTFullImpl>, public AFTLayer {
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
 
   AFTFullOptions options;
-  torch::Tensor u, v, w;  ///< [max_len, rank] twice, or [max_len, max_len]
+  torch::Tensor u, v, w;  ///< u, v [max_len, rank], or w [max_len, max_len]
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
@@ -177,7 +182,7 @@ class AFTLocalImpl : public torch::nn::Cloneable<AFTLocalImpl>,
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
 
   AFTLocalOptions options;
-  torch::Tensor u, v, w;  ///< as in AFTFull; none where window is 0
+  torch::Tensor u, v, w;  ///< as in AFTFull; undefined if window is 0
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
@@ -188,25 +193,25 @@ class AFTConvImpl : public torch::nn::Cloneable<AFTConvImpl>, public AFTLayer {
   explicit AFTConvImpl(const AFTConvOptions& options);
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
-  /// x [B, dim, H, W] (or [B, dim, D, H, W]) to the same; 1d: [B, T, dim] to
-  /// the same.
+  /// x [B, dim, H, W] or [B, dim, D, H, W] to the same shape; 1d: [B, T, dim]
+  /// to the same shape.
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
-  /// x [B, T, dim] with the positions of a grid in row-major order.
+  /// x [B, T, dim], the positions of the grid in row-major order.
   torch::Tensor forward_grid(
       const torch::Tensor& x, const std::vector<int64_t>& grid,
       const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
-  /// w, reparameterised, [heads, kernel...].
+  /// The reparameterised w [heads, kernel...].
   torch::Tensor kernels() const;
-  /// The biases that the operator gets: kernels(), with gumbel those of one
-  /// position a head, or of a sample where it trains.
+  /// The biases that the operator gets: kernels(); with gumbel, those of one
+  /// position per head, or a sample in training.
   torch::Tensor bias() const;
-  /// The seed of Gumbel samples. Until the first call they come from torch's
-  /// own generator.
+  /// Sets the seed of the Gumbel samples. Until the first call they use torch's
+  /// generator.
   void redraw(uint64_t seed) override;
-  void fold() override;
+  void pack_for_inference() override;
 
   AFTConvOptions options;
   torch::Tensor w, gamma, beta;  ///< [heads, kernel...], [heads], [heads]
@@ -215,17 +220,17 @@ class AFTConvImpl : public torch::nn::Cloneable<AFTConvImpl>, public AFTLayer {
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 
  private:
-  /// One position a head: its bias [heads] and its place [heads, dimensions]
-  /// relative to the current one.
-  struct Single {
+  /// One position per head: its bias [heads] and its offset from the current
+  /// position [heads, dimensions].
+  struct OneTap {
     torch::Tensor w, offsets;
   };
-  Single single() const;
+  OneTap one_tap() const;
   torch::Tensor sample(const torch::Tensor& w) const;
 
   c10::optional<uint64_t> seed_;
-  torch::Tensor bias_;  // folded
-  Single single_;
+  torch::Tensor bias_;  // set by pack_for_inference()
+  OneTap one_tap_;
 };
 
 TORCH_MODULE(AFTSimple);
@@ -233,17 +238,17 @@ TORCH_MODULE(AFTFull);
 TORCH_MODULE(AFTLocal);
 TORCH_MODULE(AFTConv);
 
-/// How sparse the kernels of all AFTConv in a model are: of the distributions
-/// softmax(w) over the taps of a head, means over heads and layers.
+/// How sparse the kernels of all AFTConv layers of a model are: statistics of
+/// softmax(w) over the taps of a head, averaged over heads and layers.
 struct Sparsity {
-  double entropy = 0;  ///< nats
-  double most = 0;     ///< the greatest that it could be: log of the taps
-  double top = 0;      ///< share of the mass in the largest tap
+  double entropy = 0;  ///< in nats
+  double most = 0;     ///< the maximum entropy: log of the number of taps
+  double top = 0;      ///< probability of the largest tap
 };
-/// Nothing where the model has no AFTConv.
+/// Returns nullopt if the model has no AFTConv.
 c10::optional<Sparsity> sparsity(const torch::nn::Module& model);
-/// The entropies of softmax(w), summed over heads and layers: the paper's
-/// reg(w), differentiable. Undefined where the model has no AFTConv.
+/// The sum over heads and layers of the entropy of softmax(w): the paper's
+/// reg(w). Differentiable. Undefined if the model has no AFTConv.
 torch::Tensor kernel_entropy(const torch::nn::Module& model);
 
 }  // namespace aft::nn

@@ -17,10 +17,10 @@ void AttentionImpl::reset() {
   using torch::nn::Linear;
   qkv = register_module("qkv", Linear(options.dim(), 3 * options.dim()));
   out = register_module("out", Linear(options.dim(), options.dim()));
-  qkv_ = out_ = Folded();
+  qkv_ = out_ = PackedLinear();
 }
 
-void AttentionImpl::fold() { qkv_.fold(qkv), out_.fold(out); }
+void AttentionImpl::pack_for_inference() { qkv_.pack(qkv), out_.pack(out); }
 
 void AttentionImpl::pretty_print(std::ostream& stream) const {
   stream << "Attention(dim=" << options.dim() << ", heads=" << options.heads()
@@ -40,14 +40,14 @@ torch::Tensor AttentionImpl::forward(const torch::Tensor& x,
   check_sequence("Attention", x, options.dim());
   const int64_t T = x.size(1);
   const torch::Tensor parts = split(qkv_(qkv, x));
-  torch::Tensor hidden;  // bool, true: not seen
+  torch::Tensor hidden;  // bool, true: masked
   if (options.causal())
     hidden = at::ones({T, T}, x.options().dtype(at::kBool)).triu_(1);
   if (mask.defined()) {
     const torch::Tensor padded = mask.view({x.size(0), 1, 1, T});
     hidden = hidden.defined() ? at::logical_or(hidden, padded) : padded;
   }
-  // A row whose keys are all padded sees nothing.
+  // If all keys of a row are padded, it sees none.
   const torch::Tensor y =
       attend(parts[0], parts[1], parts[2], hidden, mask.defined());
   return out_(out, join_heads(y));

@@ -1,6 +1,7 @@
-// Multi-head self attention, the paper's reference:
-//   y_t = sum_j softmax_j(q_t . k_j / sqrt(dim / heads)) v_j, head by head.
-// T x T numbers a head; streaming keeps all keys and values (a KV cache).
+// Multi-head self attention, the paper's baseline. Per head,
+//   y_t = sum_j softmax_j(q_t . k_j / sqrt(dim / heads)) v_j.
+// Uses T x T elements per head. Streaming keeps all keys and values (a KV
+// cache).
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -9,8 +10,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
-#include "aft/nn/folded.h"
 #include "aft/nn/mixer.h"
+#include "aft/nn/packed_linear.h"
 
 namespace aft::nn {
 
@@ -32,9 +33,9 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl>, public Mixer {
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
   torch::Tensor last_weight() const override { return out->weight; }
-  void fold() override;
-  /// What is looked at: softmax(q k^T / sqrt(dim / heads)) of x [B, T, dim],
-  /// [B, heads, T, T]; not for causal attention.
+  void pack_for_inference() override;
+  /// The attention weights softmax(q k^T / sqrt(dim / heads)) for x [B, T,
+  /// dim]: [B, heads, T, T]. Not for causal attention.
   torch::Tensor weights(const torch::Tensor& x) const;
 
   AttentionOptions options;
@@ -46,7 +47,7 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl>, public Mixer {
  private:
   torch::Tensor split(const torch::Tensor& x) const;
 
-  Folded qkv_, out_;
+  PackedLinear qkv_, out_;
 };
 TORCH_MODULE(Attention);
 

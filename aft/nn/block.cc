@@ -26,7 +26,7 @@ void BlockImpl::reset() {
   norm2 = register_module("norm2", torch::nn::LayerNorm(norm));
   fc1 = register_module("fc1", torch::nn::Linear(dim, inner));
   fc2 = register_module("fc2", torch::nn::Linear(inner, dim));
-  fc1_ = fc2_ = Folded();
+  fc1_ = fc2_ = PackedLinear();
 }
 
 torch::Tensor BlockImpl::mlp(const torch::Tensor& x) {
@@ -38,15 +38,15 @@ torch::Tensor BlockImpl::join(const torch::Tensor& x,
   const double p = is_training() ? options.dropout() : 0,
                path = is_training() ? options.drop_path() : 0;
   if (path == 0) return ops::dropout_add(x, branch, p, seed);
-  // One number a sample: 0, or what keeps the mean.
+  // One factor per sample: 0, or 1 / (1 - path).
   const torch::Tensor kept = ops::dropout_add(
-      {}, at::ones({x.size(0), 1, 1}, x.options()), path, mix(seed, 1));
+      {}, at::ones({x.size(0), 1, 1}, x.options()), path, base::mix(seed, 1));
   return at::addcmul(x, ops::dropout_add({}, branch, p, seed), kept);
 }
 
-void BlockImpl::fold() {
-  mixer->fold();
-  fc1_.fold(fc1), fc2_.fold(fc2);
+void BlockImpl::pack_for_inference() {
+  mixer->pack_for_inference();
+  fc1_.pack(fc1), fc2_.pack(fc2);
 }
 
 torch::Tensor BlockImpl::infer(const torch::Tensor& x,
@@ -55,7 +55,7 @@ torch::Tensor BlockImpl::infer(const torch::Tensor& x,
   torch::Tensor mixed =
       grid.empty() ? mixer->forward(y) : mixer->forward_grid(y, grid);
   mixed.add_(x);
-  // GELU and the residual while the numbers are in registers.
+  // Applies GELU and adds the residual while the values are in registers.
   fc2_.packed().add(fc1_.packed()(norm2(mixed), kernels::Then::kGelu), mixed);
   return mixed;
 }
@@ -63,12 +63,12 @@ torch::Tensor BlockImpl::infer(const torch::Tensor& x,
 torch::Tensor BlockImpl::forward(const torch::Tensor& x, uint64_t seed,
                                  const std::vector<int64_t>& grid) {
   if (fc1_.defined()) return infer(x, grid);
-  if (is_training()) mixer->redraw(mix(seed, 3));
+  if (is_training()) mixer->redraw(base::mix(seed, 3));
   const torch::Tensor y = norm1(x);
   const torch::Tensor mixed =
       join(x, grid.empty() ? mixer->forward(y) : mixer->forward_grid(y, grid),
-           mix(seed, 1));
-  return join(mixed, mlp(norm2(mixed)), mix(seed, 2));
+           base::mix(seed, 1));
+  return join(mixed, mlp(norm2(mixed)), base::mix(seed, 2));
 }
 
 torch::Tensor BlockImpl::step(const torch::Tensor& x, ops::Stream& stream) {
@@ -79,7 +79,7 @@ torch::Tensor BlockImpl::step(const torch::Tensor& x, ops::Stream& stream) {
 
 namespace {
 
-/// How a block gets from forward to backward: as a capsule.
+/// Passes a block from forward to backward, as a capsule.
 struct Holder : torch::CustomClassHolder {
   explicit Holder(Block block) : block(std::move(block)) {}
   Block block;
@@ -122,13 +122,6 @@ struct Recompute : torch::autograd::Function<Recompute> {
 torch::Tensor recomputed(const Block& block, const torch::Tensor& x,
                          uint64_t seed, const std::vector<int64_t>& grid) {
   return Recompute::apply(x, block, static_cast<int64_t>(seed), grid);
-}
-
-uint64_t mix(uint64_t a, uint64_t b) {
-  uint64_t x = a + 0x9E3779B97F4A7C15u * (b + 1);
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
 }
 
 }  // namespace aft::nn

@@ -1,6 +1,6 @@
-// A pre-norm block: x = x + mixer(norm1(x)), x = x + mlp(norm2(x)), with
-// dropout on what joins x (of single numbers, and of whole samples: "drop
-// path"), and the MLP fc2(gelu(fc1(x))).
+// A pre-norm block: x = x + mixer(norm1(x)), x = x + mlp(norm2(x)), where mlp
+// is fc2(gelu(fc1(x))). Each branch has dropout, of elements and of whole
+// samples ("drop path").
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -11,32 +11,35 @@
 #include <memory>
 #include <vector>
 
-#include "aft/nn/folded.h"
+#include "aft/base/random.h"
 #include "aft/nn/mixer.h"
+#include "aft/nn/packed_linear.h"
 
 namespace aft::nn {
 
 struct BlockOptions {
   explicit BlockOptions(MixerOptions mixer) : mixer_(std::move(mixer)) {}
   TORCH_ARG(MixerOptions, mixer);
-  TORCH_ARG(int64_t, mlp) = 4;  ///< width of the MLP over dim
+  TORCH_ARG(int64_t, mlp) = 4;  ///< hidden width of the MLP over dim
   TORCH_ARG(double, dropout) = 0;
-  /// Probability that a sample passes by the mixer, or the MLP, in training.
+  /// Probability that a sample skips the mixer, or the MLP, in training.
   TORCH_ARG(double, drop_path) = 0;
-  TORCH_ARG(double, eps) = 1e-5;  ///< of the norms
+  TORCH_ARG(double, eps) = 1e-5;  ///< of the layer norms
 };
 
 class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
  public:
   explicit BlockImpl(const BlockOptions& options);
   void reset() override;
-  /// x [B, T, dim] to the same. In training, seed chooses what is dropped.
-  /// grid: where the positions lie, for mixers that care (Mixer::forward_grid).
+  /// x [B, T, dim] to the same shape. In training, seed determines what is
+  /// dropped. grid: the layout of the positions, for mixers that use it
+  /// (Mixer::forward_grid).
   torch::Tensor forward(const torch::Tensor& x, uint64_t seed = 0,
                         const std::vector<int64_t>& grid = {});
-  /// For inference only from then on: Mixer::fold, and the MLP alike.
-  void fold();
-  /// One position x [B, dim] to the same.
+  /// Packs the weights of the mixer (Mixer::pack_for_inference) and the MLP.
+  /// The block can then be used only for inference.
+  void pack_for_inference();
+  /// One position: x [B, dim] to the same shape.
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream);
 
   BlockOptions options;
@@ -47,20 +50,17 @@ class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
  private:
   torch::Tensor mlp(const torch::Tensor& x);
   torch::Tensor infer(const torch::Tensor& x, const std::vector<int64_t>& grid);
-  /// x + what the branch says, in training without what is dropped.
+  /// x + branch, with dropout and drop path in training.
   torch::Tensor join(const torch::Tensor& x, const torch::Tensor& branch,
                      uint64_t seed);
 
-  Folded fc1_, fc2_;
+  PackedLinear fc1_, fc2_;
 };
 TORCH_MODULE(Block);
 
-/// forward(x, seed, grid), whose inner activations are not kept: backward
-/// computes them again. Gradients of parameters go to their .grad at once.
+/// Computes forward(x, seed, grid) without keeping the inner activations;
+/// backward recomputes them. Parameter gradients are added directly to .grad.
 torch::Tensor recomputed(const Block& block, const torch::Tensor& x,
                          uint64_t seed, const std::vector<int64_t>& grid = {});
-
-/// A number of 64 bits that depends on all of its arguments.
-uint64_t mix(uint64_t a, uint64_t b);
 
 }  // namespace aft::nn

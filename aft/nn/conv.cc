@@ -1,6 +1,6 @@
-// AFTConv, whose biases are kernels over relative positions, one a head, and
-// the measures and means to make them sparse: their entropy, and a single
-// position a head by Gumbel-softmax samples,
+// AFTConv, whose biases are kernels over relative positions, one per head; and
+// two tools to make these kernels sparse: their entropy, and restriction to a
+// single position per head by Gumbel-softmax samples,
 //   w' = w softmax((w + g) / tau), g = -log(-log U), U uniform.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -17,11 +17,11 @@
 namespace aft::nn {
 namespace {
 
-constexpr double kBiasStd = 0.01;  // of w itself, as of full and local
-constexpr double kRawStd = 0.02;   // of raw kernels, whose scale the
-                                   // reparameterisation takes out
+constexpr double kBiasStd = 0.01;  // of w itself, as in full and local
+/// Of raw kernels; the reparameterisation removes their scale.
+constexpr double kRawStd = 0.02;
 
-/// All but the largest tap of each head is 0.
+/// Sets all but the largest tap of each head to 0.
 torch::Tensor only_largest(const torch::Tensor& all) {
   const torch::Tensor flat = all.flatten(1),
                       at = flat.argmax(1, /*keepdim=*/true);
@@ -57,9 +57,9 @@ void AFTConvImpl::reset() {
   std::vector<int64_t> shape{o.heads()};
   shape.insert(shape.end(), o.kernel().begin(), o.kernel().end());
   gamma = beta = bias_ = torch::Tensor();
-  single_ = {};
-  // Raw w must not be constant: with gamma = 0, gamma learns from the shape of
-  // w, and w only once gamma has moved.
+  one_tap_ = {};
+  // Raw w must not be constant. Initially gamma = 0: gamma gets its gradient
+  // from the shape of w, and w gets one only once gamma is nonzero.
   w = register_parameter("w", at::empty(shape).normal_(
                                   0, o.reparameterise() ? kRawStd : kBiasStd));
   if (o.reparameterise()) {
@@ -80,7 +80,7 @@ void AFTConvImpl::pretty_print(std::ostream& stream) const {
 
 torch::Tensor AFTConvImpl::kernels() const {
   if (!options.reparameterise()) return w;
-  constexpr double kEps = 1e-5;  // a kernel of one tap has no spread
+  constexpr double kEps = 1e-5;  // a kernel of one tap has deviation 0
   const torch::Tensor flat = w.flatten(1);
   const torch::Tensor spread =
       flat.std(1, /*unbiased=*/false, /*keepdim=*/true) + kEps;
@@ -89,11 +89,12 @@ torch::Tensor AFTConvImpl::kernels() const {
       .view_as(w);
 }
 
-/// w times a sample for each head.
+/// w times one sample per head.
 torch::Tensor AFTConvImpl::sample(const torch::Tensor& all) const {
   const torch::Tensor flat = all.flatten(1);
-  // On the CPU in float: the same whatever the module has been moved to. An
-  // exponential number is -log U; one of 0 would make an infinite g.
+  // Drawn on the CPU in float, so that samples do not depend on the device or
+  // type of the module. An exponential variate is -log U; 0 would make g
+  // infinite.
   torch::Tensor g = at::empty(flat.sizes(), at::kFloat);
   if (seed_) {
     g.exponential_(1, at::detail::createCPUGenerator(*seed_));
@@ -105,7 +106,7 @@ torch::Tensor AFTConvImpl::sample(const torch::Tensor& all) const {
   return (flat * ((low + g) / options.gumbel()).softmax(1)).view_as(all);
 }
 
-AFTConvImpl::Single AFTConvImpl::single() const {
+AFTConvImpl::OneTap AFTConvImpl::one_tap() const {
   const auto [top, at] = kernels().flatten(1).max(1);
   std::vector<torch::Tensor> places;
   torch::Tensor rest = at;
@@ -126,11 +127,11 @@ torch::Tensor AFTConvImpl::bias() const {
 
 void AFTConvImpl::redraw(uint64_t seed) { seed_ = seed; }
 
-void AFTConvImpl::fold() {
-  AFTLayer::fold();
+void AFTConvImpl::pack_for_inference() {
+  AFTLayer::pack_for_inference();
   at::NoGradGuard no_grad;
   bias_ = options.gumbel() == 0 ? kernels() : only_largest(kernels());
-  single_ = single();
+  one_tap_ = one_tap();
 }
 
 torch::Tensor AFTConvImpl::forward(const torch::Tensor& x,
@@ -155,12 +156,13 @@ torch::Tensor AFTConvImpl::forward_grid(const torch::Tensor& x,
                                         const torch::Tensor& mask) {
   check_input(x, -1);
   const auto [q, k, v] = project(x);
-  // With nothing outside of the window there is no pooling over everything.
+  // one_tap pools over all keys, so it does not apply if window_only.
   const bool folded = bias_.defined();
   if (options.gumbel() > 0 && !options.window_only() &&
       (folded || !is_training())) {
-    const Single one = folded ? single_ : single();
-    return finish(ops::single(q, k, v, one.w, one.offsets, grid, common(mask)));
+    const OneTap one = folded ? one_tap_ : one_tap();
+    return finish(
+        ops::one_tap(q, k, v, one.w, one.offsets, grid, common(mask)));
   }
   return finish(ops::conv(q, k, v, folded ? bias_ : bias(), grid,
                           options.window_only(), common(mask)));
@@ -194,7 +196,7 @@ void for_kernels(const torch::nn::Module& model, const F& f) {
   for (const auto& m : model.modules(/*include_self=*/false)) look(*m);
 }
 
-/// Of each head.
+/// The entropy per head.
 torch::Tensor entropy(const torch::Tensor& log_shares) {
   return -(log_shares.exp() * log_shares).sum(1);
 }

@@ -50,7 +50,7 @@ ops::Stream start_cache(const char* name, bool causal, int64_t B, int64_t k,
 void remember(ops::Stream& stream, const at::Tensor& k, const at::Tensor& v) {
   const int64_t t = stream.position;
   const auto append = [t](at::Tensor& ring, const at::Tensor& x) {
-    if (t == ring.size(1)) {  // twice the room, so that a step is O(t)
+    if (t == ring.size(1)) {  // doubles the capacity, so that a step is O(t)
       at::Tensor wide =
           at::empty({ring.size(0), std::max<int64_t>(2 * t, 64), ring.size(2)},
                     ring.options());

@@ -35,10 +35,10 @@ void ImageLocalImpl::reset() {
                                            : register_module(name, linear);
   };
   qkv = layer("qkv", 3 * options.dim()), out = layer("out", options.dim());
-  qkv_ = out_ = Folded();
+  qkv_ = out_ = PackedLinear();
 }
 
-void ImageLocalImpl::fold() { qkv_.fold(qkv), out_.fold(out); }
+void ImageLocalImpl::pack_for_inference() { qkv_.pack(qkv), out_.pack(out); }
 
 void ImageLocalImpl::pretty_print(std::ostream& stream) const {
   stream << "ImageLocal(dim=" << options.dim() << ", heads=" << options.heads()
@@ -77,8 +77,8 @@ std::vector<Tile> ImageLocalImpl::tiles_1d(int64_t T,
   return tiles;
 }
 
-/// What queries of the block at (row, column) see if they end with row `end`,
-/// before its column `stop`: spans that end there too.
+/// The keys seen by queries of the block at (row, column) that end in row
+/// `end`, before column `stop`. The spans end there too.
 std::vector<Span> ImageLocalImpl::seen(int64_t row, int64_t column, int64_t end,
                                        int64_t stop) const {
   const int64_t C = options.columns(), memory = options.memory_columns();
@@ -117,7 +117,7 @@ std::vector<Tile> ImageLocalImpl::tiles_2d(int64_t T,
             comes_after({r * C + left, n, C, right - left, 1}, tile.q, device);
         tiles.push_back(std::move(tile));
       }
-      // The last row of the picture, where it is short.
+      // The last row of the image, if it is incomplete.
       if (last == whole && whole < row + rows && column < rest) {
         const int64_t stop = std::min(right, rest);
         Tile tile;
@@ -159,7 +159,7 @@ Tensor ImageLocalImpl::step(const Tensor& x, ops::Stream& stream) {
   const auto now = qkv_(qkv, x).chunk(3, 1);
   Tensor k, v;
   if (flat()) {
-    // The block before, then this one.
+    // The ring holds the previous block, then this one.
     const int64_t block = options.block(),
                   at = t < block ? t : block + t % block;
     const auto append = [&](Tensor& ring, const Tensor& y) {

@@ -1,7 +1,8 @@
-// The local attention of the Image Transformer (Parmar et al. 2018), causal:
-//   y_t = sum_j softmax_j(q_t . k_j / sqrt(dim / heads)) v_j, head by head,
-// over the j <= t near t. 1d: of t's block of positions, and of the block
-// before it. 2d: of t's block of the picture and a flange above and left of it.
+// The causal local attention of the Image Transformer (Parmar et al. 2018). Per
+// head,
+//   y_t = sum_j softmax_j(q_t . k_j / sqrt(dim / heads)) v_j,
+// over j <= t near t. 1d: t's block of positions and the block before it. 2d:
+// t's block of the image and a margin above it and to its left.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -13,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "aft/nn/folded.h"
 #include "aft/nn/mixer.h"
+#include "aft/nn/packed_linear.h"
 #include "aft/nn/sparse.h"
 
 namespace aft::nn {
@@ -24,29 +25,29 @@ struct ImageLocalOptions {
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, heads);
   TORCH_ARG(std::string, pattern) = "2d";  ///< or "1d"
-  TORCH_ARG(int64_t, block) = 256;         ///< 1d: positions of a block
-  // 2d: the sequence is a picture row by row.
-  TORCH_ARG(int64_t, columns) = 96;  ///< positions of a row: 32 pixels of RGB
+  TORCH_ARG(int64_t, block) = 256;         ///< 1d: positions per block
+  // 2d: the sequence is an image in row-major order.
+  TORCH_ARG(int64_t, columns) = 96;  ///< positions per row; 96: 32 RGB pixels
   TORCH_ARG(int64_t, query_rows) = 16;  ///< of a block
   TORCH_ARG(int64_t, query_columns) = 16;
-  TORCH_ARG(int64_t, memory_rows) = 16;     ///< of the flange above
-  TORCH_ARG(int64_t, memory_columns) = 32;  ///< of those left and right
+  TORCH_ARG(int64_t, memory_rows) = 16;     ///< of the margin above
+  TORCH_ARG(int64_t, memory_columns) = 32;  ///< of the margins left and right
 };
 
 /// Parameters: Linear qkv [3 dim, dim], whose rows are [q; k; v], and out.
 ///
-/// 2d: a block has the rows [r, r + query_rows) and the columns [c, c +
-/// query_columns). Its queries see, as far as the picture goes and j <= t: the
-/// block; left of it, the same rows and the columns [c - memory_columns, c);
-/// above, the rows [r - memory_rows, r) and the columns [c - memory_columns, c
-/// + query_columns + memory_columns). That is what masked_local_attention_2d of
-/// tensor2tensor sees, less one thing: there blocks are generated one after the
-/// other, and a query sees the left flange down to the block's last row; here
-/// the order is that of the sequence, in which the flange's rows below the
-/// query come later, and are hidden.
+/// 2d: a block has rows [r, r + query_rows) and columns [c, c + query_columns).
+/// Its queries see the following positions, clipped to the image and to j <= t:
+/// the block; to its left, the same rows and columns [c - memory_columns, c);
+/// above it, rows [r - memory_rows, r) and columns [c - memory_columns, c +
+/// query_columns + memory_columns). This matches masked_local_attention_2d of
+/// tensor2tensor with one exception. There, blocks are generated one after the
+/// other, so a query sees the left margin down to the last row of the block.
+/// Here positions are generated in the order of the sequence: the rows of the
+/// margin below the query come later and are masked.
 ///
-/// Time O(T keys dim), memory O(T dim): backward computes the weights again. A
-/// stream keeps two blocks (1d); or all keys and values, of which a step reads
+/// Time O(T keys dim), memory O(T dim); backward recomputes the weights. A
+/// stream keeps two blocks (1d), or all keys and values, of which a step reads
 /// those it sees (2d).
 class ImageLocalImpl : public torch::nn::Cloneable<ImageLocalImpl>,
                        public Mixer {
@@ -59,7 +60,7 @@ class ImageLocalImpl : public torch::nn::Cloneable<ImageLocalImpl>,
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
   torch::Tensor last_weight() const override { return out->weight; }
-  void fold() override;
+  void pack_for_inference() override;
 
   ImageLocalOptions options;
   torch::nn::Linear qkv{nullptr}, out{nullptr};
@@ -74,7 +75,7 @@ class ImageLocalImpl : public torch::nn::Cloneable<ImageLocalImpl>,
   std::vector<Span> seen(int64_t row, int64_t column, int64_t end,
                          int64_t stop) const;
 
-  Folded qkv_, out_;
+  PackedLinear qkv_, out_;
 };
 TORCH_MODULE(ImageLocal);
 

@@ -11,7 +11,7 @@
 namespace aft::nn {
 namespace {
 
-/// Over the positions that are not padded; 0 at those that are.
+/// Normalises over the positions that are not padded; padded ones give 0.
 torch::Tensor normed(BatchNorm& norm, const torch::Tensor& x,
                      const torch::Tensor& mask) {
   if (!mask.defined()) return norm(x);
@@ -20,7 +20,7 @@ torch::Tensor normed(BatchNorm& norm, const torch::Tensor& x,
       kept, norm(x.masked_select(kept).view({-1, x.size(2)})));
 }
 
-/// softmax over positions, [B, N, k] to the same; 0 where padded.
+/// softmax over positions, [B, N, k] to the same shape; 0 if padded.
 torch::Tensor over_positions(const torch::Tensor& key,
                              const torch::Tensor& mask) {
   if (!mask.defined()) return key.softmax(1);
@@ -30,8 +30,8 @@ torch::Tensor over_positions(const torch::Tensor& key,
       .masked_fill(padded, 0);
 }
 
-/// E_nm for all n, and for all m from the last to the first: [N, N, k]. In this
-/// order they are the windows of the table turned round, and need no indices.
+/// E_nm for all n, and for m in reverse order: [N, N, k]. In this order they
+/// are sliding windows of the reversed table, and need no index tensor.
 torch::Tensor windows(const torch::Tensor& offsets, int64_t rows,
                       int64_t columns) {
   const int64_t N = rows * columns, k = offsets.size(2);
@@ -45,8 +45,9 @@ torch::Tensor windows(const torch::Tensor& offsets, int64_t rows,
 }
 
 /// sum_m (q_n . E_nm) v_m: q [B, N, heads, k], v [B, N, d] to [B, heads, N, d].
-/// The query comes first: with k d numbers a position, the lambdas themselves
-/// take k d products for each pair of positions, this heads (k + d).
+/// Multiplies with the query first: this takes heads (k + d) products per pair
+/// of positions, while computing the lambdas, k d elements per position, takes
+/// k d.
 torch::Tensor by_offset(const torch::Tensor& q, const torch::Tensor& v,
                         const torch::Tensor& E) {
   const int64_t B = q.size(0), N = q.size(1), heads = q.size(2);
@@ -85,7 +86,7 @@ void LambdaImpl::reset() {
       "offsets", at::randn({2 * o.rows() - 1, 2 * o.columns() - 1, o.k()}));
   out = o.out() ? register_module("out", Linear(o.dim(), o.dim()))
                 : Linear(nullptr);
-  query_ = key_ = value_ = out_ = Folded();
+  query_ = key_ = value_ = out_ = PackedLinear();
 }
 
 void LambdaImpl::pretty_print(std::ostream& stream) const {
@@ -95,23 +96,23 @@ void LambdaImpl::pretty_print(std::ostream& stream) const {
          << ", out=" << (options.out() ? "true" : "false") << ")";
 }
 
-void LambdaImpl::fold() {
+void LambdaImpl::pack_for_inference() {
   at::NoGradGuard no_grad;
   const auto merge = [](torch::nn::Linear& linear, const BatchNorm& norm,
-                        Folded& folded) {
+                        PackedLinear& folded) {
     const auto [scale, shift] = norm->scale_and_shift();
     torch::nn::Linear both(linear->options);
     both->weight.set_data(linear->weight * scale.unsqueeze(1));
     both->bias = shift;
-    folded.fold(both);
-    // Where there is no kernel the layer stays as it is.
+    folded.pack(both);
+    // If there is no kernel, the layer is left unchanged.
     if (folded.defined())
       linear->weight.set_data(at::empty({0}, linear->weight.options()));
   };
   merge(query, query_norm, query_);
   merge(value, value_norm, value_);
-  key_.fold(key);
-  if (out) out_.fold(out);
+  key_.pack(key);
+  if (out) out_.pack(out);
 }
 
 std::array<torch::Tensor, 3> LambdaImpl::project(const torch::Tensor& x,
@@ -123,7 +124,7 @@ std::array<torch::Tensor, 3> LambdaImpl::project(const torch::Tensor& x,
     return {normed(query_norm, of(query), mask), of(key),
             normed(value_norm, of(value), mask)};
   }
-  const auto all = ops::PackedLinear::together(
+  const auto all = ops::PackedWeights::together(
       x, {&query_.packed(), &key_.packed(), &value_.packed()});
   if (!mask.defined()) return {all[0], all[1], all[2]};
   const torch::Tensor padded = mask.unsqueeze(2);

@@ -1,9 +1,9 @@
-// The lambda layer (LambdaNetworks) over a grid of positions:
-//   y_n = (sum_m (softmax_m(key_m) + E_nm) v_m^T)^T q_n, head by head,
-// keys and values shared by all heads, E_nm a learned vector of k numbers for
-// each offset m - n on the grid, q and v batch normalised.
+// The lambda layer (LambdaNetworks) over a grid of positions. Per head,
+//   y_n = (sum_m (softmax_m(key_m) + E_nm) v_m^T)^T q_n.
+// All heads share keys and values. E_nm is a learned vector of k elements for
+// each offset m - n on the grid. q and v are batch normalised.
 //
-// Not causal: batch statistics and the softmax see every position.
+// Not causal: batch statistics and the softmax use every position.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "aft/nn/batch_norm.h"
-#include "aft/nn/folded.h"
 #include "aft/nn/mixer.h"
+#include "aft/nn/packed_linear.h"
 
 namespace aft::nn {
 
@@ -26,45 +26,47 @@ struct LambdaOptions {
       : dim_(dim), heads_(heads), rows_(rows), columns_(columns) {}
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, heads);
-  TORCH_ARG(int64_t, rows);     ///< of the greatest grid
-  TORCH_ARG(int64_t, columns);  ///< of the greatest grid
-  TORCH_ARG(int64_t, k) = 16;   ///< channels of a key, and of a head's query
-  TORCH_ARG(bool, out) = true;  ///< a linear layer after it
+  TORCH_ARG(int64_t, rows);     ///< of the largest grid
+  TORCH_ARG(int64_t, columns);  ///< of the largest grid
+  TORCH_ARG(int64_t, k) = 16;   ///< channels of a key, and of a query per head
+  TORCH_ARG(bool, out) = true;  ///< apply a linear layer to the result
 };
 
-/// Parameters: Linear query [heads k, dim], key [k, dim], value [dim / heads,
-/// dim], without bias; BatchNorm query_norm and value_norm; offsets
-/// [2 rows - 1, 2 columns - 1, k] from N(0, 1); Linear out, with bias.
+/// Parameters: Linear query [heads k, dim], key [k, dim] and value [dim /
+/// heads, dim], without bias; BatchNorm query_norm and value_norm; offsets [2
+/// rows - 1, 2 columns - 1, k], initialised from N(0, 1); Linear out, with
+/// bias.
 ///
-/// Time O(B N^2 heads (k + dim / heads)), memory O(B N^2 heads) for N positions
-/// of the grid.
+/// Time O(B N^2 heads (k + dim / heads)), memory O(B N^2 heads), for N grid
+/// positions.
 class LambdaImpl : public torch::nn::Cloneable<LambdaImpl>, public Mixer {
  public:
   explicit LambdaImpl(const LambdaOptions& options);
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
-  /// The positions of a whole grid of the options' rows and columns. Padded
-  /// positions take no part, in batch statistics neither, and their own rows
-  /// are 0 before `out`.
+  /// x holds all positions of a grid with the rows and columns of the options.
+  /// Padded positions are ignored, also in batch statistics, and their rows are
+  /// 0 before `out`.
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
-  /// grid: {rows, columns}, no more of each than the options'.
+  /// grid: {rows, columns}, at most those of the options.
   torch::Tensor forward_grid(
       const torch::Tensor& x, const std::vector<int64_t>& grid,
       const torch::Tensor& key_padding_mask = {}) override;
-  /// Throws c10::Error.
+  /// Always throws c10::Error: the layer is not causal.
   ops::Stream start(int64_t B) const override;
-  /// Throws c10::Error.
+  /// Always throws c10::Error.
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
   torch::Tensor last_weight() const override {
     return out ? out->weight : torch::Tensor();
   }
-  /// The norms go into the projections, with the statistics of evaluation.
-  void fold() override;
+  /// Also merges the norms into the projections, with their evaluation
+  /// statistics.
+  void pack_for_inference() override;
 
   LambdaOptions options;
   torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr},
-      out{nullptr};  ///< out: null where off
+      out{nullptr};  ///< out is null if disabled
   BatchNorm query_norm{nullptr}, value_norm{nullptr};
   torch::Tensor offsets;
 
@@ -72,11 +74,11 @@ class LambdaImpl : public torch::nn::Cloneable<LambdaImpl>, public Mixer {
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 
  private:
-  /// q and v after their norms, and the key.
+  /// Returns q and v after their norms, and the key.
   std::array<torch::Tensor, 3> project(const torch::Tensor& x,
                                        const torch::Tensor& mask);
 
-  Folded query_, key_, value_, out_;
+  PackedLinear query_, key_, value_, out_;
 };
 TORCH_MODULE(Lambda);
 

@@ -4,16 +4,16 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "aft/nn/heads.h"
-#include "aft/nn/prefix.h"
+#include "aft/nn/prefix_sum_attention.h"
 #include "aft/ops/common.h"
 
 namespace aft::nn {
 namespace {
 
-constexpr double kEps = 1e-6;  // of the denominator
+constexpr double kEps = 1e-6;  // added to the denominator
 
-/// elu(x) + 1 = e^min(x, 0) + max(x, 0), which rounds no small one to 0.
-/// Contiguous; keeps its result alone for backward.
+/// elu(x) + 1 = e^min(x, 0) + max(x, 0), which does not round small values to
+/// 0. The result is contiguous, and all that backward keeps.
 struct Phi : torch::autograd::Function<Phi> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx,
                             const at::Tensor& x) {
@@ -27,7 +27,7 @@ struct Phi : torch::autograd::Function<Phi> {
       torch::autograd::AutogradContext* ctx,
       const torch::autograd::variable_list& grads) {
     ops::refuse_double_backward("LinearAttention");
-    // The slope is e^x = phi below 0, where phi < 1, and 1 above.
+    // The derivative is e^x = phi below 0, where phi < 1, and 1 above.
     return {grads[0] * ctx->get_saved_variables()[0].clamp_max(1)};
   }
 };
@@ -44,10 +44,12 @@ void LinearAttentionImpl::reset() {
   using torch::nn::Linear;
   qkv = register_module("qkv", Linear(options.dim(), 3 * options.dim()));
   out = register_module("out", Linear(options.dim(), options.dim()));
-  qkv_ = out_ = Folded();
+  qkv_ = out_ = PackedLinear();
 }
 
-void LinearAttentionImpl::fold() { qkv_.fold(qkv), out_.fold(out); }
+void LinearAttentionImpl::pack_for_inference() {
+  qkv_.pack(qkv), out_.pack(out);
+}
 
 void LinearAttentionImpl::pretty_print(std::ostream& stream) const {
   stream << "LinearAttention(dim=" << options.dim()

@@ -1,7 +1,7 @@
-// The Linear Transformer's attention, head by head, with phi(x) = elu(x) + 1:
+// The attention of the Linear Transformer. Per head, with phi(x) = elu(x) + 1,
 //   y_t = phi(q_t)^T S_t / (phi(q_t)^T z_t + 1e-6),
-//   S_t = sum_j phi(k_j) v_j^T, z_t = sum_j phi(k_j), over j <= t where causal.
-// Linear in T; a stream keeps (S, z).
+//   S_t = sum_j phi(k_j) v_j^T, z_t = sum_j phi(k_j),
+// over j <= t if causal. Linear in T. A stream keeps (S, z).
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -10,8 +10,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
-#include "aft/nn/folded.h"
 #include "aft/nn/mixer.h"
+#include "aft/nn/packed_linear.h"
 
 namespace aft::nn {
 
@@ -35,7 +35,7 @@ class LinearAttentionImpl : public torch::nn::Cloneable<LinearAttentionImpl>,
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
   torch::Tensor last_weight() const override { return out->weight; }
-  void fold() override;
+  void pack_for_inference() override;
 
   LinearAttentionOptions options;
   torch::nn::Linear qkv{nullptr}, out{nullptr};
@@ -44,7 +44,7 @@ class LinearAttentionImpl : public torch::nn::Cloneable<LinearAttentionImpl>,
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 
  private:
-  Folded qkv_, out_;
+  PackedLinear qkv_, out_;
 };
 TORCH_MODULE(LinearAttention);
 

@@ -14,13 +14,13 @@ namespace {
 using at::Tensor;
 
 constexpr int64_t kBase = 64;
-/// Numbers of q R at once: they stay in the cache.
+/// Elements of q R computed at once, so that they stay in the cache.
 constexpr int64_t kProducts = 1 << 18;
-/// Rows that are worth a thread.
+/// Minimum number of rows per thread.
 constexpr int64_t kGrain = 512;
 
-/// f(y, x, d) for each row y of `to` and row x of `from` that index gives it, x
-/// null for -1.
+/// Calls f(y, x, d) for each row y of `to` and the row x of `from` given by
+/// index; x is null for -1.
 template <class F>
 void each_row(const Tensor& to, const Tensor& from, const Tensor& index,
               const F& f) {
@@ -92,7 +92,8 @@ Windows windows_of(const Tensor& buckets, int64_t T, int64_t heads,
   const int32_t* bucket = buckets.data_ptr<int32_t>();
   std::vector<int32_t> length(static_cast<size_t>(N * count)),
       rank(static_cast<size_t>(rows));
-  // f(row, list) for the rows in buckets, those of a list in the order of time.
+  // Calls f(row, list) for all rows that are in a bucket; within a list in
+  // order of time.
   const auto each = [&](const auto& f) {
     at::parallel_for(0, N, 1, [&](int64_t n, int64_t end) {
       for (; n < end; ++n) {
@@ -136,7 +137,7 @@ Windows windows_of(const Tensor& buckets, int64_t T, int64_t heads,
   return w;
 }
 
-// index_select takes several times as long for rows as short as these.
+// index_select is several times slower for rows this short.
 Tensor take_rows(const Tensor& x, const Tensor& index) {
   if (!x.is_cpu())
     return x.index_select(0, index.clamp_min(0))

@@ -1,49 +1,52 @@
-// Locality-sensitive hashing: the buckets of vectors, and the windows in which
-// those of one bucket stand together.
+// Locality-sensitive hashing: assigns vectors to buckets, and groups the rows
+// of each bucket into attention windows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace aft::nn {
 
-/// Buckets are numbers of some digits, each hashed by itself.
+/// A bucket index consists of `count` digits in base `base`, each hashed
+/// separately.
 struct Digits {
-  int64_t base = 1, count = 1;  ///< base even, or 1: no hashing
+  int64_t base = 1, count = 1;  ///< base is even, or 1: no hashing
   /// base ^ count.
   int64_t buckets() const;
 };
-/// Digits for `buckets` buckets, even or 1, or some more. No base is over 64:
-/// hashing costs O(log buckets), where one digit would cost O(buckets), and so
-/// a sequence O(T^2).
+/// Returns the digits for `buckets` (even or 1) buckets, or slightly more. The
+/// base is at most 64, so that hashing costs O(log buckets). A single digit
+/// would cost O(buckets), hence O(T^2) for a sequence.
 Digits digits_for(int64_t buckets);
 
-/// The buckets of rows q [n, d]: int [rounds, n], on the CPU. rotations R
-/// [rounds, d, count base / 2], or undefined for one bucket: a digit is
-/// argmax [q R; -q R] over its base / 2 columns of R, the lowest first.
+/// Returns the buckets of the rows q [n, d]: int [rounds, n], on the CPU.
+/// rotations R [rounds, d, count base / 2] is undefined if there is one bucket.
+/// A digit is argmax [q R; -q R] over its base / 2 columns of R; the lowest
+/// digit comes first.
 at::Tensor hash(const at::Tensor& q, const at::Tensor& rotations,
                 const Digits& digits);
 
-/// Rows of several sequences and heads, row = (b T + t) heads + h, by their
-/// buckets. Of each sequence, head and bucket, rows are cut into chunks in the
-/// order of time. The first chunk is a window of its own keys alone; each later
-/// one is a window of the previous chunk's keys, then its own. Only last chunks
-/// are not full. Nothing is in the place of a row where a number is -1.
+/// Groups the rows of several sequences and heads, row = (b T + t) heads + h,
+/// by bucket. The rows of each sequence, head and bucket are cut into chunks in
+/// order of time. The first chunk forms a window with its own keys only. Each
+/// later chunk forms a window with the keys of the previous chunk followed by
+/// its own. Only the last chunks may be partial. -1 marks an empty slot or an
+/// absent row.
 struct Windows {
   int64_t chunk = 1;
   int64_t alone = 0, pairs = 0;  ///< windows of both kinds, in this order
-  at::Tensor keys;               ///< [slots]: the row in each slot of them
-  at::Tensor query;              ///< [rows]: its slot among the chunks
-  at::Tensor own, previous;      ///< [rows]: its slots in windows
+  at::Tensor keys;           ///< [slots]: the row in each slot of the windows
+  at::Tensor query;          ///< [rows]: slot of the row among the chunks
+  at::Tensor own, previous;  ///< [rows]: slots of the row in the windows
 
   int64_t queries() const { return (alone + pairs) * chunk; }
 };
-/// buckets: int [rows], on the CPU; -1: in none.
+/// buckets: int [rows], on the CPU; -1: the row is in no bucket.
 Windows windows_of(const at::Tensor& buckets, int64_t T, int64_t heads,
                    int64_t count, int64_t chunk, at::Device device);
 
-/// Those rows of x [rows, d]; 0 for -1.
+/// Gathers rows of x [rows, d]; index -1 gives zeros.
 at::Tensor take_rows(const at::Tensor& x, const at::Tensor& index);
-/// Adds them to y.
+/// y += take_rows(x, index).
 void add_rows(const at::Tensor& y, const at::Tensor& x,
               const at::Tensor& index);
 

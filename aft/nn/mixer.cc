@@ -34,7 +34,7 @@ Options common(Options options, const MixerOptions& o) {
   return options.causal(o.causal).out(o.out).gate(o.gate);
 }
 
-/// The one list of mixers.
+/// The registry of mixers.
 const std::vector<Kind>& kinds() {
   using O = const MixerOptions&;
   static const std::vector<Kind> all = {

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "aft/nn/heads.h"
-#include "aft/nn/prefix.h"
+#include "aft/nn/prefix_sum_attention.h"
 #include "aft/ops/common.h"
 
 namespace aft::nn {
@@ -17,11 +17,11 @@ namespace {
 
 using at::Tensor;
 
-constexpr double kEps = 1e-6;      // of the largest feature
-constexpr double kPadded = -1e30;  // c of a key that is not there
+constexpr double kEps = 1e-6;      // relative to the largest feature
+constexpr double kPadded = -1e30;  // c of a masked key
 
-/// phi(x) e^-c and c, x [..., d] to [..., m] and [...]: with s = x^ omega^T,
-/// c = max_f s_f - |x^|^2 / 2. omega comes with the factor d^(-1/4).
+/// Computes phi(x) e^-c and c: x [..., d] to [..., m] and [...]. With s = x^
+/// omega^T, c = max_f s_f - |x^|^2 / 2. omega is already scaled by d^(-1/4).
 struct Features : torch::autograd::Function<Features> {
   static torch::autograd::variable_list forward(
       torch::autograd::AutogradContext* ctx, const Tensor& x,
@@ -51,7 +51,8 @@ struct Features : torch::autograd::Function<Features> {
     const double scale = 1 / std::sqrt(static_cast<double>(rows.size(1)));
     const Tensor ds = ((phi - kEps).mul_(grads[0])).view({-1, omega.size(0)});
     const Tensor dc = grads[1].reshape({-1, 1});
-    // The maximum takes from its own feature what all features pass on.
+    // The gradient through the maximum: its feature gets the negative sum over
+    // all features.
     Tensor dx = at::mm(ds, omega);
     dx.addcmul_(omega.index_select(0, best.view(-1)), dc - ds.sum(1, true));
     dx.addcmul_(rows, dc, -scale);
@@ -70,8 +71,9 @@ torch::Tensor orthogonal_features(int64_t m, int64_t d,
   };
   Tensor q, r;
   std::tie(q, r) = at::linalg_qr(gaussian({(m + d - 1) / d, d, d}));
-  // Householder's signs follow the matrix: without this, the first vector of a
-  // block would always point to the same side.
+  // The signs of a Householder QR depend on the matrix: without this
+  // correction, the first vector of a block would always point to the same
+  // side.
   const Tensor signs = r.diagonal(0, -2, -1).sign().unsqueeze(-2);
   const Tensor rows =
       (q * signs).transpose(-2, -1).reshape({-1, d}).narrow(0, 0, m);
@@ -93,7 +95,7 @@ void PerformerImpl::reset() {
   using torch::nn::Linear;
   qkv = register_module("qkv", Linear(options.dim(), 3 * options.dim()));
   out = register_module("out", Linear(options.dim(), options.dim()));
-  qkv_ = out_ = Folded();
+  qkv_ = out_ = PackedLinear();
   const int64_t d = options.dim() / options.heads();
   const double rule = static_cast<double>(d) * std::log(d);
   const int64_t m = options.features() > 0
@@ -111,7 +113,7 @@ void PerformerImpl::redraw(uint64_t seed) {
                                   at::detail::createCPUGenerator(seed)));
 }
 
-void PerformerImpl::fold() { qkv_.fold(qkv), out_.fold(out); }
+void PerformerImpl::pack_for_inference() { qkv_.pack(qkv), out_.pack(out); }
 
 void PerformerImpl::pretty_print(std::ostream& stream) const {
   stream << "Performer(dim=" << options.dim() << ", heads=" << options.heads()
@@ -129,7 +131,7 @@ torch::Tensor PerformerImpl::forward(const torch::Tensor& x,
   const auto chunk = [&](int i) {
     return chunks(parts[i], options.heads(), C);
   };
-  // A copy: what backward needs stays where redraw() changes omega.
+  // A copy, so that backward does not see omega change in redraw().
   const Tensor scaled = omega * std::pow(d, -0.25);
   const Tensor q = Features::apply(chunk(0), scaled)[0];
   const auto key = Features::apply(chunk(1), scaled);

@@ -1,25 +1,27 @@
-// Performer attention (FAVOR+): softmax attention estimated by m positive
-// orthogonal random features, head by head, over j <= t where causal:
+// Performer attention (FAVOR+): estimates softmax attention with m positive
+// orthogonal random features. Per head, over j <= t if causal,
 //   y_t = sum_j (phi(q_t) . phi(k_j)) v_j / sum_j phi(q_t) . phi(k_j),
 //   phi(x)_f = e_f + eps max_g e_g, e_f = exp(omega_f . x^ - |x^|^2 / 2),
 // x^ = x d^(-1/4), d = dim / heads, eps = 1e-6 (m^(-1/2) cancels). Linear in T.
 //
-// The stabiliser. e_f has the mean 1 over omega, but e^50 and e^-400 occur.
-// Published code divides keys by their maximum over features and time, which
-// tells each row of the future, and adds eps to what is left. Here:
-//   - eps is relative to the largest feature of the same position, so phi is a
-//     function of that position alone, and the division below changes nothing
-//     but rounding;
-//   - each position is divided by its largest feature e^c: features lie in
-//     [eps, 1 + eps], whatever x is;
-//   - e^c stays with the sums as a weight, relative to the largest c that a row
-//     sees (prefix.h): a running maximum, exact to the bit. Denominators are
-//     eps or more: a row always has one key of weight 1.
-// The other way, one constant for all: as e_f <= exp(|omega_f|^2 / 2), division
-// by the largest of these never overflows. But that is e^50 for d = 64 and
-// e^150 for d = 256, which floats do not hold beside features around 1; and
-// where keys are long, nothing but eps is left. Ours costs T C exponentials
-// more, beside 2 T m for the features.
+// Numerical stability. e_f has mean 1 over omega, but values such as e^50 and
+// e^-400 occur. The published code divides keys by their maximum over features
+// and time, which leaks the future into every row, and then adds eps. Here:
+//   - eps is relative to the largest feature of the same position. So phi is
+//     a function of that position alone, and the division below affects only
+//     rounding.
+//   - Each position is divided by its largest feature e^c. Features lie in
+//     [eps, 1 + eps] for every x.
+//   - The sums keep e^c as a weight, relative to the largest c that a row sees
+//     (prefix_sum_attention.h): a running maximum, bit-exact. Denominators are
+//     at least eps, because a row always has one key of weight 1.
+//
+// The alternative is a global constant: since e_f <= exp(|omega_f|^2 / 2),
+// dividing by the largest of these bounds never overflows. But this bound is
+// e^50 for d = 64 and e^150 for d = 256, which floats cannot represent together
+// with features around 1; and for keys of large norm, only eps would remain.
+// Our method costs T C additional exponentials (C: chunk length), next to 2 T m
+// for the features.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -28,8 +30,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
-#include "aft/nn/folded.h"
 #include "aft/nn/mixer.h"
+#include "aft/nn/packed_linear.h"
 
 namespace aft::nn {
 
@@ -38,9 +40,10 @@ struct PerformerOptions {
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, heads);
   TORCH_ARG(bool, causal) = false;
-  /// m; 0: floor(d ln d) and at least 1.
+  /// m; 0: floor(d ln d), at least 1.
   TORCH_ARG(int64_t, features) = 0;
-  /// Training steps between new features, on average; 0: never new ones.
+  /// Average number of training steps between redraws of the features; 0:
+  /// never.
   TORCH_ARG(int64_t, redraw_every) = 1000;
 };
 
@@ -56,11 +59,10 @@ class PerformerImpl : public torch::nn::Cloneable<PerformerImpl>, public Mixer {
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
   torch::Tensor last_weight() const override { return out->weight; }
-  void fold() override;
-  /// Draws omega anew where redraw_every divides seed; it then depends on seed
-  /// alone.
+  void pack_for_inference() override;
+  /// Redraws omega, from the seed alone, if redraw_every divides the seed.
   void redraw(uint64_t seed) override;
-  /// m.
+  /// The number of features m.
   int64_t features() const { return omega.size(0); }
 
   PerformerOptions options;
@@ -71,12 +73,13 @@ class PerformerImpl : public torch::nn::Cloneable<PerformerImpl>, public Mixer {
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 
  private:
-  Folded qkv_, out_;
+  PackedLinear qkv_, out_;
 };
 TORCH_MODULE(Performer);
 
-/// m rows of d numbers, each a Gaussian vector of N(0, 1) by itself; rows [i d,
-/// (i + 1) d) are orthogonal. double. Without a generator: torch's own.
+/// Returns m rows of d elements, in double. Each row is distributed as N(0,
+/// 1)^d; rows [i d, (i + 1) d) are orthogonal. Uses torch's generator by
+/// default.
 torch::Tensor orthogonal_features(int64_t m, int64_t d,
                                   c10::optional<at::Generator> generator = {});
 

@@ -1,4 +1,4 @@
-#include "aft/nn/prefix.h"
+#include "aft/nn/prefix_sum_attention.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -14,24 +14,25 @@ namespace {
 
 using at::Tensor;
 
-/// Less than any c: what a stream has seen before it begins.
+/// Less than any c: the maximum over no keys, for a new stream.
 constexpr double kNothing = -1e30;
 
 Tensor flip(const Tensor& x) { return x.transpose(-2, -1); }
 
-/// Calls f(begin, count) for ranges of the G sequences and heads, on threads:
-/// each takes its own through all chunks, with buffers that stay in its cache.
+/// Calls f(begin, count) for ranges of the G sequences and heads, in parallel.
+/// Each thread takes its range through all chunks, with buffers that stay in
+/// its cache.
 template <class F>
 void for_groups(const Tensor& x, const F& f) {
   const int64_t G = x.size(1);
   if (!x.is_cpu()) return f(0, G);
   at::parallel_for(0, G, 1, [&](int64_t begin, int64_t end) {
-    at::NoGradGuard no_grad;  // threads begin with a mode of their own
+    at::NoGradGuard no_grad;  // grad mode is per thread
     f(begin, end - begin);
   });
 }
 
-/// [v, 1]: numerator and denominator from one product.
+/// [v, 1]: gives numerator and denominator in one product.
 Tensor with_one(const Tensor& v) {
   std::vector<int64_t> shape = v.sizes().vec();
   const int64_t D = shape.back()++;
@@ -41,19 +42,19 @@ Tensor with_one(const Tensor& v) {
   return both;
 }
 
-/// The denominators, which no row may divide by as 0.
+/// The denominators, with 0 replaced by 1.
 Tensor denominator(const Tensor& both, double eps) {
   Tensor den = both.narrow(-1, both.size(-1) - 1, 1) + eps;
   return den.masked_fill_(den == 0, 1);
 }
 
-/// e^c in factors of at most 1, by way of two kinds of maximum: top, the
-/// largest c up to the end of a chunk, and row, the largest c that a row sees.
+/// Splits e^c into factors of at most 1, using two maxima: top, the largest c
+/// up to the end of a chunk, and row, the largest c that a row sees.
 struct Weights {
   Tensor c, row;  ///< [N, G, C]; undefined: no c, all factors are 1
-  Tensor in;      ///< [N, G, C, 1], e^(c - top): a key to the sums
-  Tensor keep;    ///< [N - 1, G, 1, 1]: the sums from top to the next top
-  Tensor out;     ///< [N - 1, G, C, 1], e^(top - row): the sums to a next row
+  Tensor in;      ///< [N, G, C, 1], e^(c - top): from keys to sums
+  Tensor keep;    ///< [N - 1, G, 1, 1]: sums from one top to the next
+  Tensor out;     ///< [N - 1, G, C, 1], e^(top - row): sums to later rows
 
   explicit Weights(const Tensor& c) : c(c) {
     if (!c.defined()) return;
@@ -69,7 +70,7 @@ struct Weights {
   }
 };
 
-/// Some of the groups, chunk by chunk.
+/// A range of groups, accessed chunk by chunk.
 class Part {
  public:
   Part(const Weights& weights, int64_t begin, int64_t count)
@@ -82,32 +83,32 @@ class Part {
     return at::zeros({count_, rows, columns}, like.options());
   }
 
-  /// x y^T where row sees key, times the key's weight for the row.
+  /// x y^T for the keys that a row sees, times the key's weight for the row.
   void scores(Tensor& into, const Tensor& x, const Tensor& y, int64_t n) const {
     at::bmm_out(into, (*this)(x, n), flip((*this)(y, n)));
     if (!w_.c.defined()) {
       into.tril_();
       return;
     }
-    // Beyond the diagonal there may be inf, which tril_ takes away.
+    // The upper triangle may contain inf, which tril_ clears.
     into.mul_(
         ((*this)(w_.c, n).unsqueeze(-2) - (*this)(w_.row, n).unsqueeze(-1))
             .exp_()
             .tril_());
   }
-  /// Keys, or what belongs to them, as they enter the sums.
+  /// Scales keys, or values that belong to keys, as they enter the sums.
   Tensor entering(const Tensor& x, int64_t n) const {
     return w_.c.defined() ? x * (*this)(w_.in, n) : x;
   }
-  /// What comes from the sums before chunk n, n > 0, as its rows see it.
+  /// Scales what the rows of chunk n > 0 read from the sums before it.
   Tensor leaving(const Tensor& x, int64_t n) const {
     return w_.c.defined() ? x * (*this)(w_.out, n - 1) : x;
   }
-  /// The sums, from chunk n - 1 to n or back.
+  /// Rescales the sums from chunk n - 1 to n, or back.
   void decay(Tensor& sums, int64_t n) const {
     if (w_.c.defined() && n > 0) sums.mul_((*this)(w_.keep, n - 1));
   }
-  /// The sums of k [v, 1]^T with those of chunk n.
+  /// Adds k [v, 1]^T of chunk n to the sums.
   void absorb(Tensor& sums, const Tensor& k, const Tensor& v1,
               int64_t n) const {
     decay(sums, n);
@@ -119,10 +120,10 @@ class Part {
   int64_t begin_, count_;
 };
 
-/// Within chunks by products of rows and keys, between them by sums.
+/// Multiplies queries and keys within chunks, and uses sums between chunks.
 struct Prefix : torch::autograd::Function<Prefix> {
-  /// With B and H as one, G: q, k [N, G, C, M], c [N, G, C] to [N, G, C, D];
-  /// but v [N, B, H, C, D], which is copied anyway.
+  /// B and H are merged to G: q, k [N, G, C, M], c [N, G, C] to [N, G, C, D].
+  /// Only v is [N, B, H, C, D], because it is copied anyway.
   static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& q,
                         const Tensor& k, const Tensor& v,
                         const ops::OptionalTensor& c, double eps) {
@@ -156,7 +157,7 @@ struct Prefix : torch::autograd::Function<Prefix> {
                  &y = saved[4], &den = saved[5];
     const int64_t N = q.size(0), C = q.size(2), M = q.size(3), D = y.size(3);
     const Weights weights(c);
-    // Of numerator and denominator.
+    // The gradients of numerator and denominator.
     const Tensor g = at::empty_like(v1), dq = at::empty_like(q),
                  dk = at::empty_like(k), dv = at::empty_like(v1);
     Tensor gn = g.narrow(-1, 0, D), gd = g.narrow(-1, D, 1);
@@ -173,7 +174,7 @@ struct Prefix : torch::autograd::Function<Prefix> {
         if (n > 0) dqn.baddbmm_(part.leaving(part(g, n), n), flip(sums));
         if (n + 1 < N) part.absorb(sums, k, v1, n);
       }
-      // Now the gradient of the sums, from all the rows after them.
+      // Then the gradient of the sums, from all later rows.
       sums.zero_();
       for (int64_t n = N; n-- > 0;) {
         Tensor dkn = part(dk, n), dvn = part(dv, n);
@@ -187,7 +188,7 @@ struct Prefix : torch::autograd::Function<Prefix> {
         if (n > 0) sums.baddbmm_(flip(part(q, n)), part.leaving(part(g, n), n));
       }
     });
-    // e^c stands by v as by k, and the maxima cancel in y.
+    // e^c multiplies v just as it multiplies k, and the maxima cancel in y.
     const Tensor dc = c.defined() ? (v1 * dv).sum(-1) : Tensor();
     const Tensor dv5 =
         dv.narrow(-1, 0, D).unflatten(1, {ctx->saved_data["B"].toInt(), -1});
@@ -199,8 +200,8 @@ struct Prefix : torch::autograd::Function<Prefix> {
 
 int64_t chunk_length(int64_t T, int64_t M, int64_t D, bool causal) {
   if (!causal) return T;
-  // Where both parts cost the same, T C = T / C M D; but products that are too
-  // small waste time.
+  // Both parts cost the same if T C = T / C M D; but very small products are
+  // slow.
   int64_t C = 32;
   while (2 * C * C < M * D) C *= 2;
   return std::min(T, C);

@@ -1,7 +1,8 @@
-// Attention without a softmax, from sums over keys that all queries share:
+// Attention without a softmax, computed from prefix sums over keys that all
+// queries share:
 //   y_t = sum_j e^c_j (q_t . k_j) v_j / (sum_j e^c_j (q_t . k_j) + eps),
-// over j <= t where causal, for features q, k >= 0. Time and memory are linear
-// in T, forward and backward; a stream keeps sums of k v^T.
+// over j <= t if causal, for features q, k >= 0. Time and memory are linear in
+// T, forward and backward. A stream keeps sums of k v^T.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,38 +11,38 @@
 
 namespace aft::nn {
 
-/// Positions that a causal pass takes together, for q, k of M and v of D
-/// channels a head: within a chunk the products with all its keys, T C
-/// numbers, between chunks the sums of all before, T / C M D numbers. Not
-/// causal: one chunk of T.
+/// The chunk length C of a causal pass, for q, k with M and v with D channels
+/// per head. Within a chunk, queries are multiplied with all keys (T C
+/// elements); between chunks, prefix sums are used (T / C M D elements). Not
+/// causal: one chunk of length T.
 int64_t chunk_length(int64_t T, int64_t M, int64_t D, bool causal);
-/// x [B, T, heads d] as [T / C, B, heads, C, d], zeros after the end: a view
-/// where C divides T.
+/// Reshapes x [B, T, heads d] to [T / C, B, heads, C, d], padded with zeros at
+/// the end. A view if C divides T.
 at::Tensor chunks(const at::Tensor& x, int64_t heads, int64_t C);
-/// Back: y [T / C, B, heads, C, D] to [B, T, heads D].
+/// The inverse: y [T / C, B, heads, C, D] to [B, T, heads D].
 at::Tensor unchunk(const at::Tensor& y, int64_t T);
-/// A key padding mask for chunks of C: [T / C, B, 1, C, 1]. Throws c10::Error
-/// unless it is bool [B, T].
+/// Reshapes a key padding mask for chunks of C: [T / C, B, 1, C, 1]. Throws
+/// c10::Error unless it is bool [B, T].
 at::Tensor chunks_of_mask(const char* name, const at::Tensor& mask, int64_t B,
                           int64_t T, int64_t C);
 
-/// The equation above on chunks: q, k [N, B, H, C, M], v [N, B, H, C, D] to
-/// [N, B, H, C, D]. c [N, B, H, C], finite, or undefined: 0. It may have any
-/// size: rows are computed relative to the largest c that they see, never to a
-/// later one, so that causal rows know nothing of what follows to the last bit
-/// (with c, eps must be 0). Keys of 0 take no part: a row that sees no other
-/// gives 0. Differentiable once. not causal: N = 1.
+/// The equation above, on chunks: q, k [N, B, H, C, M] and v [N, B, H, C, D] to
+/// [N, B, H, C, D]; N = 1 if not causal. c [N, B, H, C] is finite, or undefined
+/// for 0. It may be arbitrarily large: each row is computed relative to the
+/// largest c that it sees, never to a later one, so causal rows are bit-exactly
+/// independent of the future. If c is defined, eps must be 0. Zero keys are
+/// ignored, and a row that sees only such keys gives 0. Differentiable once.
 at::Tensor prefix_attend(const at::Tensor& q, const at::Tensor& k,
                          const at::Tensor& v, const at::Tensor& c, double eps,
                          bool causal);
 
-/// An empty stream: `sums` [B, heads, M, D + 1] is sum_j e^(c_j - top) k_j
-/// [v_j, 1]^T; with c, ring_k [B, heads, 1] is top, the largest c so far.
+/// Returns an empty stream. `sums` [B, heads, M, D + 1] is sum_j e^(c_j - top)
+/// k_j [v_j, 1]^T. With c, ring_k [B, heads, 1] is top, the largest c so far.
 ops::Stream start_prefix(const char* name, bool causal, bool with_c,
                          at::IntArrayRef shape,
                          const at::TensorOptions& options);
-/// One position: q, k [B, H, M], v [B, H, D], c [B, H, 1] or undefined, to [B,
-/// H, D]. Not recorded by autograd.
+/// Processes one position: q, k [B, H, M], v [B, H, D], c [B, H, 1] or
+/// undefined, to [B, H, D]. Not recorded by autograd.
 at::Tensor prefix_step(const char* name, ops::Stream& stream,
                        const at::Tensor& q, const at::Tensor& k,
                        const at::Tensor& v, const at::Tensor& c, double eps);

@@ -19,12 +19,13 @@ namespace {
 
 using at::Tensor;
 
-/// Of a position with itself: nothing where there is any other key.
+/// The score of a position with itself: negligible if there is any other key.
 constexpr double kSelf = -1e30;
-/// Under the root that normalises keys: a query of 0 has finite gradients.
+/// Added under the root that normalises keys, so that a zero query has finite
+/// gradients.
 constexpr double kTiny = 1e-6;
-/// Numbers of scores, and rows of numbers, that are worked on at once: they
-/// stay in the cache, and with them the memory of a round stays small.
+/// Number of scores, and of rows, processed at once. They stay in the cache,
+/// and bound the memory of a round.
 constexpr int64_t kScores = 1 << 16, kRows = 1 << 14;
 
 struct Sizes {
@@ -38,12 +39,12 @@ Sizes sizes_of(const ReformerImpl& m, int64_t T) {
   return {T,
           o.heads(),
           o.dim() / o.heads(),
-          m.rotations.defined() ? o.rounds() : 1,  // they would be the same
+          m.rotations.defined() ? o.rounds() : 1,  // all would be equal
           m.buckets(),
           o.chunk(),
           o.causal()};
 }
-/// How autograd keeps them.
+/// The form in which autograd saves them.
 std::vector<int64_t> pack(const Sizes& s) {
   return {s.T, s.heads, s.d, s.rounds, s.buckets, s.chunk, s.causal};
 }
@@ -51,12 +52,12 @@ Sizes unpack(const std::vector<int64_t>& x) {
   return {x[0], x[1], x[2], x[3], x[4], x[5], x[6] != 0};
 }
 
-/// Makes keys of rows of queries.
+/// The factor that turns queries into keys.
 Tensor inverse_length(const Tensor& q) {
   return (q * q).sum(-1, true).add_(kTiny).rsqrt_();
 }
 
-/// Rows of queries with the scale of scores, keys and values.
+/// Rows of scaled queries, keys and values.
 struct Source {
   Tensor q, k, v;
   Source(const Tensor& queries, const Tensor& values, const Sizes& s)
@@ -65,21 +66,21 @@ struct Source {
         v(values) {}
 };
 
-/// n windows of w keys and c queries, those of the last c keys: k and v [n, w,
-/// d], q [n, c, d], scores [n, c, w].
+/// n windows of w keys and c queries, which belong to the last c keys: k and v
+/// [n, w, d], q [n, c, d], scores [n, c, w].
 struct Batch {
   int64_t n, w, c;
-  int64_t chunk, slot;  ///< the first of each
-  Tensor queries;       ///< [n c]: their rows
+  int64_t chunk, slot;  ///< the index of the first of each
+  Tensor queries;       ///< [n c]: row indices
   Tensor q, k, v, scores;
 
-  /// The columns of the own chunk in [n, c, w].
+  /// The columns of the query's own chunk in [n, c, w].
   Tensor own(const Tensor& x) const { return x.narrow(2, w - c, c); }
-  /// x [rows, m] of the queries, as [n, c, m].
+  /// The queries' rows of x [rows, m], as [n, c, m].
   Tensor take(const Tensor& x) const {
     return take_rows(x, queries).view({n, c, -1});
   }
-  /// Their part of results by chunks, and by slots.
+  /// This batch's part of results that are stored by chunk, or by slot.
   Tensor by_chunk(const Tensor& x) const {
     return x.narrow(0, chunk * c, n * c).view({n, c, -1});
   }
@@ -88,14 +89,15 @@ struct Batch {
   }
 };
 
-/// f(batch) for all windows of a round. Threads have their own: none writes
-/// where another does, and small products need no threads inside.
+/// Calls f(batch) for all windows of a round. Each thread has its own windows:
+/// no two write to the same place, and the small products need no inner
+/// threads.
 template <class F>
 void each_batch(const Windows& windows, const Source& x, const Sizes& s,
                 const F& f) {
   const int64_t c = s.chunk;
   constexpr double kInf = std::numeric_limits<double>::infinity();
-  Tensor later;  // [c, c]: what hides it
+  Tensor later;  // [c, c]: -inf for later keys
   if (s.causal) later = at::full({c, c}, -kInf, x.q.options()).triu_(1);
   const auto make = [&](bool pair, int64_t i, int64_t n) {
     Batch u;
@@ -111,7 +113,7 @@ void each_batch(const Windows& windows, const Source& x, const Sizes& s,
     const Tensor own = u.own(u.scores);
     if (s.causal) own.add_(later);
     own.diagonal(0, 1, 2).fill_(kSelf);
-    if (!s.causal)  // else what is not full comes after all queries
+    if (!s.causal)  // if causal, empty slots come after all queries
       own.masked_fill_(u.queries.lt(0).view({n, 1, c}), -kInf);
     return u;
   };
@@ -135,7 +137,7 @@ Windows windows(const Tensor& buckets, const Sizes& s, const Tensor& q) {
   return windows_of(buckets, s.T, s.heads, s.buckets, s.chunk, q.device());
 }
 
-/// q, v and y as rows [B T heads, d]; buckets [rounds, rows]; shares [rounds,
+/// q, v and y are rows [B T heads, d]; buckets [rounds, rows]; shares [rounds,
 /// rows]: the weights of the rounds.
 void attend_rows(const Tensor& q, const Tensor& v, const Tensor& buckets,
                  const Sizes& s, const Tensor& y, const Tensor& shares) {
@@ -144,7 +146,7 @@ void attend_rows(const Tensor& q, const Tensor& v, const Tensor& buckets,
   for (int64_t r = 0; r < s.rounds; ++r) {
     const Windows all = windows(buckets[r], s, q);
     const Tensor result = at::empty({all.queries(), s.d}, q.options());
-    // The greatest score, and its weight: together the logsumexp.
+    // The largest score and its weight, which give the logsumexp.
     Tensor top = at::empty({all.queries(), 2}, q.options());
     each_batch(all, x, s, [&](const Batch& u) {
       const Tensor weights = u.scores.softmax(-1), to = u.by_chunk(top);
@@ -153,8 +155,8 @@ void attend_rows(const Tensor& q, const Tensor& v, const Tensor& buckets,
       Tensor into = u.by_chunk(result);
       at::bmm_out(into, weights, u.v);
     });
-    // Back in the order of time before anything whose rounding may depend on
-    // the place.
+    // Restore the order of time before any operation whose rounding may depend
+    // on the position in memory.
     results.push_back(take_rows(result, all.query));
     top = take_rows(top, all.query);
     shares[r].copy_((top.select(1, 0) - top.select(1, 1).log())
@@ -166,7 +168,7 @@ void attend_rows(const Tensor& q, const Tensor& v, const Tensor& buckets,
     y.addcmul_(results[r], shares[r].unsqueeze(1));
 }
 
-/// The gradients of the same, into dq and dv.
+/// The gradients of attend_rows, written to dq and dv.
 void attend_rows_backward(const Tensor& q, const Tensor& v,
                           const Tensor& buckets, const Tensor& y,
                           const Tensor& shares, const Tensor& dy,
@@ -188,7 +190,7 @@ void attend_rows_backward(const Tensor& q, const Tensor& v,
       at::bmm_out(into, weights.transpose(1, 2), du);
       const Tensor ds = at::bmm(du, u.v.transpose(1, 2));
       ds.sub_(u.take(mean)).mul_(weights);
-      u.own(ds).diagonal(0, 1, 2).zero_();  // of a constant
+      u.own(ds).diagonal(0, 1, 2).zero_();  // this score is constant
       into = u.by_chunk(by_query);
       at::bmm_out(into, ds, u.k);
       into = u.by_slot(by_key);
@@ -198,12 +200,12 @@ void attend_rows_backward(const Tensor& q, const Tensor& v,
     for (const Tensor& slot : {all.own, all.previous})
       add_rows(dk, by_key, slot), add_rows(dv, by_value, slot);
   }
-  // Through k = q / sqrt(|q|^2 + tiny).
+  // Backward through k = q / sqrt(|q|^2 + tiny).
   dk.sub_(x.k * (x.k * dk).sum(-1, true)).mul_(inverse_length(q));
   dq.mul_(s.scale()).add_(dk);
 }
 
-/// Calls f with the first row and the number of rows of some sequences.
+/// Calls f(first row, number of rows) for groups of sequences.
 template <class F>
 void for_sequences(int64_t rows, const Sizes& s, const F& f) {
   const int64_t one = s.T * s.heads;
@@ -281,7 +283,7 @@ void ReformerImpl::reset() {
     else
       rotations = register_buffer("rotations", drawn);
   }
-  qk_ = value_ = out_ = Folded();
+  qk_ = value_ = out_ = PackedLinear();
 }
 
 Digits ReformerImpl::digits() const {
@@ -294,12 +296,15 @@ Digits ReformerImpl::digits() const {
 void ReformerImpl::redraw(uint64_t seed) {
   if (!rotations.defined()) return;
   at::NoGradGuard no_grad;
-  // In float on the CPU: the same whatever the module has been moved to.
+  // Drawn in float on the CPU, so that rotations do not depend on the device or
+  // type of the module.
   rotations.copy_(at::randn(rotations.sizes(),
                             at::detail::createCPUGenerator(seed), at::kFloat));
 }
 
-void ReformerImpl::fold() { qk_.fold(qk), value_.fold(value), out_.fold(out); }
+void ReformerImpl::pack_for_inference() {
+  qk_.pack(qk), value_.pack(value), out_.pack(out);
+}
 
 void ReformerImpl::pretty_print(std::ostream& stream) const {
   stream << "Reformer(dim=" << options.dim() << ", heads=" << options.heads()
@@ -313,7 +318,7 @@ torch::Tensor ReformerImpl::forward(const torch::Tensor& x,
   check_sequence("Reformer", x, options.dim());
   const int64_t B = x.size(0), T = x.size(1);
   Sizes s = sizes_of(*this, T);
-  s.chunk = std::max<int64_t>(std::min(s.chunk, T), 1);  // nothing to fill up
+  s.chunk = std::max<int64_t>(std::min(s.chunk, T), 1);  // avoids padding
   const Tensor q = qk_(qk, x), v = value_(value, x);
   const Tensor buckets = hash(q.detach().view({-1, s.d}), rotations, digits());
   if (mask.defined()) {
@@ -328,8 +333,8 @@ torch::Tensor ReformerImpl::forward(const torch::Tensor& x,
 }
 
 ops::Stream ReformerImpl::start(int64_t B) const {
-  // With each key the numbers of its chunks, one a round; in sums, how many
-  // keys each bucket has.
+  // Each key is stored with its chunk indices, one per round. `sums` holds the
+  // number of keys in each bucket.
   const Sizes s = sizes_of(*this, 1);
   const int64_t lists = s.heads * s.rounds, dim = options.dim();
   ops::Stream stream = start_cache("Reformer", s.causal, B, dim + lists, dim,
@@ -349,7 +354,7 @@ torch::Tensor ReformerImpl::step(const torch::Tensor& x, ops::Stream& stream) {
       hash(q, rotations, digits()).t().reshape({B, lists, 1}).to(at::kLong);
   const Tensor rank = stream.sums.gather(2, bucket);
   stream.sums.scatter_add_(2, bucket, at::ones_like(bucket));
-  // Chunk i of bucket b is number i buckets + b.
+  // Chunk i of bucket b has index i buckets + b.
   const Tensor ours = rank.div(s.chunk, "floor")
                           .mul_(s.buckets)
                           .add_(bucket)
@@ -360,8 +365,8 @@ torch::Tensor ReformerImpl::step(const torch::Tensor& x, ops::Stream& stream) {
   const int64_t seen = stream.position;
   const Tensor chunks = stream.ring_k.narrow(1, 0, seen).narrow(2, dim, lists),
                now = ours.unsqueeze(1);
-  // [B, seen, heads]: how many rounds see each, as a product: sums of so few
-  // numbers are slow.
+  // [B, seen, heads]: the number of rounds that see each key. Computed as a
+  // product, because sums over so few elements are slow.
   const Tensor count = at::mv(chunks.eq(now)
                                   .logical_or_(chunks.eq(now - s.buckets))
                                   .to(q.scalar_type())

@@ -1,8 +1,8 @@
-// Reformer: attention with one projection for queries and keys that sees, of
-// the past, the keys that locality-sensitive hashing puts in its own bucket:
+// Reformer attention: queries and keys share one projection, and a query sees
+// only keys that locality-sensitive hashing puts in its bucket. Per head,
 //   y_t = sum_{r, j in S_r(t)} e^{s_tj} v_j / sum_{r, j in S_r(t)} e^{s_tj},
 //   s_tj = q_t . k_j / sqrt(d), k_j = q_j / sqrt(|q_j|^2 + 1e-6),
-// head by head, d = dim / heads, over rounds r of hashing.
+// d = dim / heads, over rounds r of hashing.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -11,9 +11,9 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
-#include "aft/nn/folded.h"
 #include "aft/nn/lsh.h"
 #include "aft/nn/mixer.h"
+#include "aft/nn/packed_linear.h"
 
 namespace aft::nn {
 
@@ -22,42 +22,46 @@ struct ReformerOptions {
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, heads);
   TORCH_ARG(bool, causal) = false;
-  TORCH_ARG(int64_t, chunk) = 64;  ///< keys of a bucket that go together
-  TORCH_ARG(int64_t, rounds) = 4;  ///< of hashing
-  /// Even, or 1: no hashing. 0: about max_len / chunk, 2 or more. Over 64 it
-  /// may become some more, see Digits.
+  TORCH_ARG(int64_t, chunk) = 64;  ///< positions per chunk of a bucket
+  TORCH_ARG(int64_t, rounds) = 4;  ///< rounds of hashing
+  /// Even, or 1 for no hashing. 0: about max_len / chunk, at least 2. Above 64,
+  /// the actual number may be slightly larger; see Digits.
   TORCH_ARG(int64_t, buckets) = 0;
-  /// Only for that choice; T may be greater.
+  /// Used only to choose `buckets`; T may be larger.
   TORCH_ARG(int64_t, max_len) = 0;
 };
 
-/// Round r has a random rotation R_r [d, buckets / 2], the same for all heads;
-/// position t is in the bucket argmax [q_t R_r; -q_t R_r] (over 64 buckets: in
-/// several such digits, lsh.h). Its rank is the number of earlier positions in
-/// that bucket, its chunk is rank / chunk, and S_r(t) are the keys of its own
-/// and of the previous chunk of the same bucket: j < t where causal, both
-/// chunks whole (and none after them) where not. Where no round finds another
-/// key, t sees itself, y_t = v_t: its own score is a great negative number.
-/// Where several rounds find the same j it counts as often, as in the published
-/// code, which weights the results of the rounds by the softmax of their
-/// logsumexp: the same number.
+/// Round r has a random rotation R_r [d, buckets / 2], shared by all heads.
+/// Position t is in bucket argmax [q_t R_r; -q_t R_r] (for more than 64
+/// buckets, in several such digits; see lsh.h). Its rank is the number of
+/// earlier positions in that bucket, and its chunk is rank / chunk. S_r(t)
+/// contains the keys of this chunk and the previous one of the same bucket:
+/// those with j < t if causal, otherwise all of both chunks (and none after
+/// them).
+///
+/// If no round finds another key, t sees itself and y_t = v_t: its own score is
+/// a large negative number. If several rounds find the same j, it counts
+/// several times. This equals the published code, which weights the results of
+/// the rounds by the softmax of their logsumexp.
 ///
 /// The published code sorts all positions by bucket and cuts the sorted list
-/// into chunks, so that a later position can push an earlier key out of sight:
-/// the future leaks. Here chunks are cut inside each bucket, and a rank depends
-/// on the past alone: outputs are causal to the last bit. Nor does t see keys
-/// of other buckets, which the published code lets through at their borders.
+/// into chunks. A later position can then push an earlier key out of a chunk,
+/// which leaks the future. Here chunks are cut within each bucket, and ranks
+/// depend only on the past, so outputs are bit-exactly causal. Also, t never
+/// sees keys of other buckets, as it can at bucket boundaries in the published
+/// code.
 ///
 /// A padded position is in no bucket: it is not seen, and sees nothing (0
 /// before `out`).
 ///
-/// Time rounds T d (chunk + log buckets), memory linear in T: forward keeps q,
-/// v and y, and backward computes the scores again. Streaming keeps all keys
-/// and values, and looks at those of its chunks. step may put a position that
-/// is within rounding of the border of a bucket on the other side.
+/// Time O(rounds T d (chunk + log buckets)), memory linear in T: forward keeps
+/// q, v and y, and backward recomputes the scores. A stream keeps all keys and
+/// values, and a step reads those of its chunks. Because of rounding, step may
+/// put a position near a bucket boundary into a different bucket than forward.
 ///
-/// Parameters: Linear qk, value and out [dim, dim]; buffer rotations [rounds,
-/// d, buckets / 2] (count base / 2 of Digits), none for one bucket.
+/// Parameters: Linear qk, value and out [dim, dim]. Buffer: rotations [rounds,
+/// d, count base / 2] (see Digits; buckets / 2 columns for one digit),
+/// undefined for one bucket.
 class ReformerImpl : public torch::nn::Cloneable<ReformerImpl>, public Mixer {
  public:
   explicit ReformerImpl(const ReformerOptions& options);
@@ -68,11 +72,11 @@ class ReformerImpl : public torch::nn::Cloneable<ReformerImpl>, public Mixer {
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
   torch::Tensor last_weight() const override { return out->weight; }
-  void fold() override;
-  /// New rotations, which depend on the seed alone.
+  void pack_for_inference() override;
+  /// Draws new rotations, which depend only on the seed.
   void redraw(uint64_t seed) override;
 
-  /// How buckets are numbered, and how many there are.
+  /// The number of buckets, and the digits of their indices.
   Digits digits() const;
   int64_t buckets() const { return digits().buckets(); }
 
@@ -84,7 +88,7 @@ class ReformerImpl : public torch::nn::Cloneable<ReformerImpl>, public Mixer {
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 
  private:
-  Folded qk_, value_, out_;
+  PackedLinear qk_, value_, out_;
 };
 TORCH_MODULE(Reformer);
 

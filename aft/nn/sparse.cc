@@ -17,16 +17,16 @@ namespace {
 
 using at::Tensor;
 
-/// Scores that are computed at once: they and their copies stay in the cache.
+/// Scores computed at once, so that they and their copies stay in the cache.
 constexpr int64_t kScores = 1 << 16;
 
-/// Which part of a tile: sequences [n, n + count) and, of rows that are apart,
+/// Part of a tile: sequences [n, n + count) and, if its rows are apart, rows
 /// [row, row + rows).
 struct Part {
   const Tile& tile;
   int64_t n, count, row, rows;
 
-  /// x [N, T, d] to [count, rows, columns, d]: a view.
+  /// x [N, T, d] to [count, rows, columns, d], as a view.
   Tensor view(const Tensor& x, const Span& span) const {
     const int64_t step = span.step * x.stride(1);
     return x.as_strided(
@@ -35,8 +35,9 @@ struct Part {
         x.storage_offset() + n * x.stride(0) + span.first * x.stride(1) +
             row * step);
   }
-  /// f(piece, span) for each span and its piece, of the shape of its view, of
-  /// contiguous y [count rows, positions, d].
+  /// Calls f(piece, span) for each span and the corresponding piece of
+  /// contiguous y [count rows, positions, d]; the piece has the shape of the
+  /// span's view.
   template <class F>
   void each(const Tensor& y, const std::vector<Span>& spans, const F& f) const {
     const Tensor parts = y.view({count, -1, y.size(1), y.size(2)});
@@ -48,7 +49,7 @@ struct Part {
       at += size;
     }
   }
-  /// x [N, T, d] at the spans, as [count rows, positions, d].
+  /// Gathers x [N, T, d] at the spans, as [count rows, positions, d].
   Tensor take(const Tensor& x, const std::vector<Span>& spans) const {
     int64_t size = 0;
     for (const Span& span : spans)
@@ -69,7 +70,7 @@ struct Part {
     });
   }
 
-  /// What each query gives to its keys. padded: [N, T, 1] or undefined.
+  /// The attention weights of the queries. padded: [N, T, 1] or undefined.
   Tensor weights(const Tensor& q, const Tensor& k, const Tensor& padded) const {
     const Tensor scores = at::bmm(q, k.transpose(1, 2));
     Tensor gone;
@@ -83,13 +84,14 @@ struct Part {
     };
     hide(scores, -std::numeric_limits<double>::infinity());
     Tensor w = scores.softmax(-1);
-    if (gone.defined()) hide(w, 0);  // a row may have seen nothing
+    if (gone.defined()) hide(w, 0);  // all keys of a row may be masked
     return w;
   }
 };
 
-/// f(part) for all parts of the tiles of N sequences. Sequences go to threads:
-/// no two then add to the same key, and small products need no threads inside.
+/// Calls f(part) for all parts of the tiles of N sequences. Threads take whole
+/// sequences: no two add to the same key, and small products need no inner
+/// threads.
 template <class F>
 void each_part(const std::vector<Tile>& tiles, int64_t N, bool cpu,
                const F& f) {
@@ -115,7 +117,7 @@ void each_part(const std::vector<Tile>& tiles, int64_t N, bool cpu,
     run(0, N);
 }
 
-/// How tiles get from forward to backward: as a capsule.
+/// Passes tiles from forward to backward, as a capsule.
 struct Plan : torch::CustomClassHolder {
   explicit Plan(std::vector<Tile> tiles) : tiles(std::move(tiles)) {}
   std::vector<Tile> tiles;
@@ -182,7 +184,7 @@ struct AttendTiles : torch::autograd::Function<AttendTiles> {
   }
 };
 
-/// The positions of a span, row by row.
+/// The positions of a span, in row-major order.
 Tensor positions(const Span& span, const at::Device& device) {
   const auto options = at::TensorOptions(at::kLong).device(device);
   return (at::arange(span.rows, options).mul_(span.step).unsqueeze(1) +
@@ -191,8 +193,8 @@ Tensor positions(const Span& span, const at::Device& device) {
       .flatten();
 }
 
-/// |t - j| < stride, by blocks of L queries: a block sees itself, the stride -
-/// 1 positions before it and, not causal, as many after it.
+/// |t - j| < stride, in blocks of L queries: a block sees itself, the stride -
+/// 1 positions before it and, if not causal, as many after it.
 std::vector<Tile> local_tiles(int64_t T, int64_t stride, bool causal,
                               const at::Device& device) {
   const int64_t before = std::min(stride, T) - 1, after = causal ? 0 : before;
@@ -205,7 +207,8 @@ std::vector<Tile> local_tiles(int64_t T, int64_t stride, bool causal,
     Tile tile;
     tile.apart = true;
     tile.q = {begin, rows, L, end - begin, 1};
-    // No wider than a step: else rows would add to the same keys at once.
+    // No wider than a step, or else rows would add to the same keys
+    // concurrently.
     for (int64_t at = low; at < high; at += L)
       tile.k.push_back({at, rows, L, std::min(L, high - at), 1});
     const Tensor distance =
@@ -214,7 +217,7 @@ std::vector<Tile> local_tiles(int64_t T, int64_t stride, bool causal,
     tile.hidden = at::logical_or(distance > before, distance < -after);
     tiles.push_back(std::move(tile));
   };
-  // Blocks whose neighbours are all there are done together.
+  // Blocks with complete neighbourhoods are merged into one tile.
   for (int64_t begin = 0; begin < T;) {
     int64_t rows = 1;
     if (begin >= before && begin + L + after <= T)
@@ -225,7 +228,8 @@ std::vector<Tile> local_tiles(int64_t T, int64_t stride, bool causal,
   return tiles;
 }
 
-/// (t - j) mod stride = 0: the columns of the sequence in lines of `stride`.
+/// (t - j) mod stride = 0: the columns of the sequence laid out in rows of
+/// `stride`.
 std::vector<Tile> strided_tiles(int64_t T, int64_t stride, bool causal,
                                 const at::Device& device) {
   std::vector<Tile> tiles;
@@ -244,7 +248,7 @@ std::vector<Tile> strided_tiles(int64_t T, int64_t stride, bool causal,
     }
   };
   const int64_t lines = T / stride, rest = T % stride;
-  add(0, rest, lines + 1);  // the last line may be short
+  add(0, rest, lines + 1);  // the last row may be incomplete
   add(rest, stride - rest, lines);
   return tiles;
 }
@@ -286,10 +290,10 @@ void SparseImpl::reset() {
                                            : register_module(name, linear);
   };
   qkv = layer("qkv", 3 * options.dim()), out = layer("out", options.dim());
-  qkv_ = out_ = Folded();
+  qkv_ = out_ = PackedLinear();
 }
 
-void SparseImpl::fold() { qkv_.fold(qkv), out_.fold(out); }
+void SparseImpl::pack_for_inference() { qkv_.pack(qkv), out_.pack(out); }
 
 void SparseImpl::pretty_print(std::ostream& stream) const {
   stream << "Sparse(dim=" << options.dim() << ", heads=" << options.heads()
@@ -322,7 +326,7 @@ Tensor SparseImpl::step(const Tensor& x, ops::Stream& stream) {
   const int64_t stride = options.stride(), t = stream.position;
   const auto now = qkv_(qkv, x).chunk(3, 1);
   Tensor k, v;
-  if (local()) {  // the ring's order does not matter
+  if (local()) {  // the order within the ring does not matter
     stream.ring_k.select(1, t % stride).copy_(now[1]);
     stream.ring_v.select(1, t % stride).copy_(now[2]);
     stream.position = t + 1;

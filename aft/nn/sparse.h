@@ -1,7 +1,8 @@
-// The two patterns of the Sparse Transformer (Child et al. 2019), each a mixer:
-//   y_t = sum_j softmax_j(q_t . k_j / sqrt(dim / heads)) v_j, head by head,
-// over j with |t - j| < stride (local), or (t - j) mod stride = 0 (strided);
-// j <= t where causal. Also the attention over tiles that computes them.
+// The two attention patterns of the Sparse Transformer (Child et al. 2019),
+// each as a mixer. Per head,
+//   y_t = sum_j softmax_j(q_t . k_j / sqrt(dim / heads)) v_j,
+// over j with |t - j| < stride (local), or (t - j) mod stride = 0 (strided); j
+// <= t if causal. Also the tiled attention that computes them.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -13,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "aft/nn/folded.h"
 #include "aft/nn/mixer.h"
+#include "aft/nn/packed_linear.h"
 
 namespace aft::nn {
 
@@ -28,11 +29,11 @@ struct SparseOptions {
   TORCH_ARG(bool, causal) = false;
 };
 
-/// Parameters: Linear qkv [3 dim, dim], whose rows are [q; k; v], and out.
-/// Time O(T stride dim) (local) or O(T T / stride dim) (strided), memory O(T
-/// dim): backward computes the weights again. A stream keeps the last `stride`
-/// keys and values (local), or all of them, of which a step reads every
-/// stride-th (strided).
+/// Parameters: Linear qkv [3 dim, dim], whose rows are [q; k; v], and out. Time
+/// O(T stride dim) (local) or O(T T / stride dim) (strided); memory O(T dim),
+/// since backward recomputes the weights. A stream keeps the last `stride` keys
+/// and values (local), or all of them, of which a step reads every stride-th
+/// (strided).
 class SparseImpl : public torch::nn::Cloneable<SparseImpl>, public Mixer {
  public:
   explicit SparseImpl(const SparseOptions& options);
@@ -43,7 +44,7 @@ class SparseImpl : public torch::nn::Cloneable<SparseImpl>, public Mixer {
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
   torch::Tensor last_weight() const override { return out->weight; }
-  void fold() override;
+  void pack_for_inference() override;
 
   SparseOptions options;
   torch::nn::Linear qkv{nullptr}, out{nullptr};
@@ -54,42 +55,43 @@ class SparseImpl : public torch::nn::Cloneable<SparseImpl>, public Mixer {
  private:
   bool local() const { return options.pattern() == "local"; }
 
-  Folded qkv_, out_;
+  PackedLinear qkv_, out_;
 };
 TORCH_MODULE(Sparse);
 
-/// Positions first + i step + j inner of a sequence, i < rows, j < columns: a
-/// rectangle of the sequence written in lines of `step`, or of its transpose.
+/// The positions first + i step + j inner of a sequence, i < rows, j < columns:
+/// a rectangle of the sequence laid out in rows of `step`, or of its transpose.
 struct Span {
   int64_t first, rows, step, columns, inner;
   int64_t size() const { return rows * columns; }
 };
 
-/// Queries with the keys that they see.
+/// A set of queries and the keys that they see.
 struct Tile {
   Span q;
-  /// Each without a position twice. All rows see all of them; or, if `apart`,
-  /// row i of q those of row i, and then all have as many rows as q.
+  /// No position occurs twice. If `apart`, row i of q sees only row i of each
+  /// span, and all spans have as many rows as q. Otherwise all rows see all
+  /// keys.
   std::vector<Span> k;
   bool apart = false;
-  /// bool [queries, n]: which of the last n keys are not seen after all, the
-  /// same for all rows if `apart`. Undefined: none.
+  /// bool [queries, n]: masks some of the last n keys; shared by all rows if
+  /// `apart`. Undefined: no mask.
   at::Tensor hidden;
 };
 
-/// Queries of a tile: fewer make products too small to be fast, more make more
-/// products that the causal order then hides.
+/// Queries per tile. With fewer, matrix products are too small to be fast; with
+/// more, the causal mask discards more of their results.
 constexpr int64_t kTile = 64;
 
-/// softmax(q k^T / sqrt(d)) v of qkv [B, T, 3 dim] to [B, T, dim], where each
-/// position is a query of just one tile. padded: bool [B, T] or undefined; a
-/// row that sees nothing gives 0. Memory, in backward too: qkv, and what a few
-/// tiles need. Differentiable once. Throws c10::Error with `name`.
+/// softmax(q k^T / sqrt(d)) v: qkv [B, T, 3 dim] to [B, T, dim]. Each position
+/// must be a query of exactly one tile. padded: bool [B, T] or undefined; a row
+/// that sees no key gives 0. Memory, also in backward: qkv, and buffers for a
+/// few tiles. Differentiable once. Throws c10::Error that starts with `name`.
 at::Tensor attend_tiles(const char* name, const at::Tensor& qkv, int64_t heads,
                         const at::Tensor& padded, std::vector<Tile> tiles);
-/// bool [queries, keys]: whether a key comes after a query.
+/// bool [queries, keys]: whether the key comes after the query.
 at::Tensor comes_after(const Span& k, const Span& q, const at::Device& device);
-/// Those positions of x [B, T, d], one span after the other.
+/// Gathers the positions of the spans from x [B, T, d], in order.
 at::Tensor take(const at::Tensor& x, const std::vector<Span>& spans);
 
 }  // namespace aft::nn

@@ -26,12 +26,12 @@ void SynthesizerImpl::reset() {
                            Linear(dim / options.heads(), options.max_len()));
   value = register_module("value", Linear(dim, dim));
   out = register_module("out", Linear(dim, dim));
-  hidden_ = value_ = out_ = Folded();
+  hidden_ = value_ = out_ = PackedLinear();
 }
 
-void SynthesizerImpl::fold() {
-  // Not the logits: T chooses their rows.
-  hidden_.fold(hidden), value_.fold(value), out_.fold(out);
+void SynthesizerImpl::pack_for_inference() {
+  // The logits are not packed, because T selects their rows.
+  hidden_.pack(hidden), value_.pack(value), out_.pack(out);
 }
 
 void SynthesizerImpl::pretty_print(std::ostream& stream) const {
@@ -52,7 +52,7 @@ torch::Tensor SynthesizerImpl::forward(const torch::Tensor& x,
   const int64_t B = x.size(0), T = x.size(1);
   TORCH_CHECK(T <= options.max_len(), "Synthesizer: a sequence of ", T,
               " positions is longer than max_len = ", options.max_len());
-  torch::Tensor unseen;  // bool, true: not seen
+  torch::Tensor unseen;  // bool, true: masked
   if (options.causal())
     unseen = at::ones({T, T}, x.options().dtype(at::kBool)).triu_(1);
   if (mask.defined()) {
@@ -71,7 +71,7 @@ torch::Tensor SynthesizerImpl::forward(const torch::Tensor& x,
   if (unseen.defined())
     weights.masked_fill_(unseen, -std::numeric_limits<double>::infinity());
   weights = weights.softmax(-1);
-  // A row whose keys are all padded sees nothing.
+  // If all keys of a row are padded, it sees none.
   if (mask.defined()) weights = weights.masked_fill(unseen, 0);
   return out_(out,
               join_heads(at::matmul(

@@ -1,7 +1,8 @@
-// Synthesizer, dense: the weights of attention come from each position alone,
+// The dense Synthesizer: the attention weights of a position depend on that
+// position alone. Per head,
 //   y_t = sum_j softmax_j(l_t)_j v_j, l_t = W2 relu(W1 x_t + b1) + b2,
-// head by head: W1 is [dim / heads, dim], W2 [max_len, dim / heads], cut to T.
-// T x T numbers a head; streaming keeps all values.
+// with W1 [dim / heads, dim] and W2 [max_len, dim / heads], cut to T. Uses T x
+// T elements per head. Streaming keeps all values.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -10,8 +11,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
-#include "aft/nn/folded.h"
 #include "aft/nn/mixer.h"
+#include "aft/nn/packed_linear.h"
 
 namespace aft::nn {
 
@@ -24,12 +25,12 @@ struct SynthesizerOptions {
   TORCH_ARG(bool, causal) = false;
 };
 
-/// T beyond max_len is an error. The logits have biases, and no scale. Heads
-/// are the slices of `hidden`, each with weights of its own over its slice of
-/// the values (the Long Range Arena's code mixes heads and positions in a
-/// reshape).
+/// T > max_len is an error. The logits have biases and are not scaled. Each
+/// head takes a slice of `hidden` and applies the resulting weights to its
+/// slice of the values. (The Long Range Arena's code mixes heads and positions
+/// in a reshape.)
 ///
-/// Parameters: Linear hidden [dim, dim]: W1 of all heads side by side; logits
+/// Parameters: Linear hidden [dim, dim]: W1 of all heads, stacked; logits
 /// [max_len, dim / heads]: W2, shared by the heads; value and out [dim, dim].
 class SynthesizerImpl : public torch::nn::Cloneable<SynthesizerImpl>,
                         public Mixer {
@@ -42,7 +43,7 @@ class SynthesizerImpl : public torch::nn::Cloneable<SynthesizerImpl>,
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
   torch::Tensor last_weight() const override { return out->weight; }
-  void fold() override;
+  void pack_for_inference() override;
 
   SynthesizerOptions options;
   torch::nn::Linear hidden{nullptr}, logits{nullptr}, value{nullptr},
@@ -52,10 +53,10 @@ class SynthesizerImpl : public torch::nn::Cloneable<SynthesizerImpl>,
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 
  private:
-  /// The first n logits of rows [m, dim / heads]: [m, n].
+  /// Returns the first n logits for rows [m, dim / heads]: [m, n].
   torch::Tensor first_logits(const torch::Tensor& rows, int64_t n) const;
 
-  Folded hidden_, value_, out_;
+  PackedLinear hidden_, value_, out_;
 };
 TORCH_MODULE(Synthesizer);
 

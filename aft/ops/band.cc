@@ -12,8 +12,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Where the kernels get pieces of w from, and where they leave those of its
-/// gradient.
+/// Gives the kernels access to pieces of w and of its gradient.
 template <class T>
 kernels::BandBias<T> band_bias(const at::Tensor& u, const at::Tensor& v_pos,
                                const at::Tensor& w, int64_t window,
@@ -129,7 +128,7 @@ struct BandFunction : torch::autograd::Function<BandFunction> {
           bias.take = [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1,
                           const scalar_t* piece, int64_t ld,
                           kernels::BandSide side) {
-            at::NoGradGuard no_grad;  // threads have modes of their own
+            at::NoGradGuard no_grad;  // grad mode is per thread
             const at::Tensor g =
                 at::from_blob(const_cast<scalar_t*>(piece), {t1 - t0, j1 - j0},
                               {ld, 1}, k.options());

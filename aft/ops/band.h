@@ -1,11 +1,11 @@
-// full and local: one differentiable function for both.
+// The full and local operators, which share one differentiable function.
 #pragma once
 
 #include "aft/ops/common.h"
 
 namespace aft::ops {
 
-/// c: from check(); window < 0: full.
+/// c comes from check(). window < 0 selects full.
 at::Tensor band(const Checked& c, const PositionBias& bias, int64_t window,
                 bool window_only);
 

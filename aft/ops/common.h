@@ -1,5 +1,5 @@
-// What the operators share: checks, the gate, and the way from ATen to the
-// kernels.
+// Code that the operators share: argument checks, the gate, and conversion of
+// ATen tensors to kernel arguments.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,52 +12,55 @@
 
 namespace aft::ops {
 
-/// The arguments of an operator, checked, in one floating type (float or
-/// double), contiguous.
+/// Validated arguments of an operator: contiguous and of one floating type
+/// (float or double).
 struct Checked {
   std::string op;
   int64_t B, Tq, Tk, D, H;
-  at::Tensor q, k, v,
-      padded;  ///< q undefined: no gate; padded undefined or bool [B, Tk]
+  /// q is undefined if there is no gate; padded is undefined or bool [B, Tk].
+  at::Tensor q, k, v, padded;
   bool causal;
-  std::string gate;      ///< "none" where q is undefined
-  at::ScalarType dtype;  ///< of the arguments, and so of the result
+  std::string gate;      ///< "none" if q is undefined
+  at::ScalarType dtype;  ///< of the arguments and the result
 
-  /// A position parameter in the type of q, k and v; `shape` is how errors call
-  /// what is expected.
+  /// Returns a position parameter converted to the type of q, k and v. Throws
+  /// c10::Error if its shape is not `expected`; `shape` describes that shape in
+  /// the message.
   at::Tensor parameter(const char* name, const at::Tensor& x,
                        const std::vector<int64_t>& expected,
                        const std::string& shape) const;
-  /// Whether the kernels do it, sigmoid included; otherwise the composite path
-  /// does, the gate aside.
+  /// Whether the kernels compute this operator, with a sigmoid gate fused. If
+  /// not, the composite path computes everything but the gate.
   bool use_kernels() const;
-  /// The q for the fused gate: undefined where the gate comes after.
+  /// q for the fused gate; undefined if the gate is applied afterwards.
   at::Tensor fused_q() const {
     return use_kernels() && gate == "sigmoid" ? q : at::Tensor();
   }
-  /// gate(q) * r where it is not fused, in the type of the arguments.
+  /// Applies the gate unless it was fused, and converts to the type of the
+  /// arguments.
   at::Tensor finish(const at::Tensor& y) const;
 };
 
-/// Throws c10::Error with the operator's name. k may have H < D channels where
-/// `heads`.
+/// Throws c10::Error that names the operator. If `heads`, k may have H < D
+/// channels.
 Checked check(const char* op, const OptionalTensor& q, const at::Tensor& k,
               const at::Tensor& v, const Common& common, bool heads = false);
 
-/// gate(q) * r; "none" gives r. The gate must be a known one.
+/// gate(q) * r; "none" returns r. The gate must be valid (check_gate).
 at::Tensor apply_gate(const std::string& gate, const at::Tensor& q,
                       const at::Tensor& r);
-/// Throws c10::Error unless `gate` is the name of one; `where` opens the
-/// message.
+/// Throws c10::Error, with a message starting with `where`, unless `gate` is
+/// the name of a gate.
 void check_gate(const std::string& where, const std::string& gate);
 
-/// "[2, 3]".
+/// For example "[2, 3]".
 std::string shape_of(const at::Tensor& x);
 
-/// Kernels on ATen's threads and memory.
+/// Runs kernels on ATen's threads and allocator.
 kernels::Exec at_exec();
 
-/// Contiguous tensors as a kernels::Problem; q and padded may be undefined.
+/// Wraps contiguous tensors in a kernels::Problem. q and padded may be
+/// undefined.
 template <class T>
 kernels::Problem<T> problem(const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const at::Tensor& padded,
@@ -81,19 +84,19 @@ T* data(const at::Tensor& x) {
   return x.defined() ? x.data_ptr<T>() : nullptr;
 }
 
-/// An undefined tensor as no tensor: what torch::autograd::Function takes for
-/// "nothing here".
+/// Converts an undefined tensor to nullopt, which is how
+/// torch::autograd::Function takes an absent tensor.
 inline OptionalTensor maybe(const at::Tensor& x) {
   return x.defined() ? OptionalTensor(x) : c10::nullopt;
 }
 inline at::Tensor value(const OptionalTensor& x) {
   return x ? *x : at::Tensor();
 }
-/// Whether autograd records what is done with any of these.
+/// Whether autograd records operations on any of these tensors.
 bool records(std::initializer_list<at::Tensor> tensors);
 
-/// Throws if a backward pass is itself being recorded: there is no second
-/// derivative.
+/// Throws if the backward pass is itself recorded: second derivatives are not
+/// implemented.
 void refuse_double_backward(const char* op);
 
 }  // namespace aft::ops

@@ -1,10 +1,10 @@
-// The AFT reduction by blocks of keys, in ATen calls:
+// The AFT reduction over blocks of keys, in ATen calls:
 //   r_t = sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + w_tj)
-// Outside a row's window w = 0: those blocks reach it as one running sum.
-// Inside it, exp(k_j + w_tj) is factored for a matrix product; where that could
-// underflow, the exponents are formed one by one. What a row sees, and nothing
-// else, decides between the two, and no shape depends on the data: so a causal
-// row keeps every bit when its future changes.
+// Outside a row's window w = 0, and those blocks contribute one running sum.
+// Inside it, exp(k_j + w_tj) is factored into a matrix product; if that could
+// underflow, the exponents are computed element by element. The choice depends
+// only on what the row sees, and no shape depends on the data. A causal row is
+// therefore bit-identical whatever follows it.
 #include "aft/ops/composite.h"
 
 #include <ATen/ATen.h>
@@ -19,9 +19,9 @@ using at::Tensor;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr int64_t kBlock = 128;
-/// Two factors whose exponents spread no wider than this have a safe product:
-/// exp(-2 * 32) is far above the smallest float, and what underflows beside it
-/// is below rounding.
+/// The product of two factors is safe if the exponents of each span no more
+/// than this: exp(-2 * 32) is far above the smallest float, and terms that
+/// underflow beside it are below rounding.
 constexpr double kSpread = 32;
 
 struct Range {
@@ -36,18 +36,19 @@ Range block(int64_t i, int64_t n) {
 Tensor cut(const Tensor& x, Range at, int64_t dim = 1) {
   return x.narrow(dim, at.begin, at.size());
 }
-/// -inf stands for "nothing there"; as a reference to subtract it must not.
+/// -inf marks an empty maximum. It must not be subtracted as a reference.
 Tensor finite(const Tensor& x) { return x.masked_fill(x == -kInf, 0); }
 
-/// The arguments, tensors as [G, T, B, channels]: in conv each of the G = H
-/// heads has a bias of its own, else G = 1.
+/// The arguments, with tensors as [G, T, B, channels]. In conv, each of the G =
+/// H heads has its own bias; otherwise G = 1.
 struct Problem {
   const Bias& bias;
   bool causal;
-  int64_t B, Tq, Tk, G, limit;  // limit: numbers in one temporary block
-  Tensor k, v;  // k: one channel a head in conv, else D; -inf where padded
-  // Row block i meets the key blocks [i - before, i + after] one by one, hence
-  // key block j the row blocks [j - after, j + before]. Elsewhere w = 0.
+  int64_t B, Tq, Tk, G, limit;  // limit: elements per temporary block
+  Tensor k, v;  // k: in conv one channel per head, else D; -inf if padded
+  // Row block i is paired with each of the key blocks [i - before, i + after],
+  // hence key block j with the row blocks [j - after, j + before]. For all
+  // other pairs w = 0.
   int64_t before, after;
   Problem(const Tensor& keys, const Tensor& values, const Tensor& padded,
           const Bias& how, int64_t rows, bool is_causal)
@@ -76,7 +77,7 @@ struct Problem {
     const int64_t T = x.size(1), C = x.size(2) / G;
     return x.view({B, T, G, C}).permute({2, 1, 0, 3}).contiguous();
   }
-  Tensor per_head(const Tensor& x) const {  // sums the channels of a head
+  Tensor per_head(const Tensor& x) const {  // sums over the channels of a head
     return bias.grid.empty() ? x : x.sum(-1, true);
   }
   Tensor outward(const Tensor& x) const {
@@ -84,9 +85,9 @@ struct Problem {
   }
 };
 
-/// For each position exp(m) n and exp(m) d, mostly sums of such. There m is a
-/// whole number, so that adding and subtracting it does not round, not even
-/// around 1e4. The empty sum is -inf, 0, 0.
+/// exp(m) n and exp(m) d per position, usually sums of such terms. m is an
+/// integer, so that adding and subtracting it does not round, even around 1e4.
+/// The empty sum is -inf, 0, 0.
 struct State {
   Tensor m, n, d;
 };
@@ -110,8 +111,8 @@ void merge(const State& into, const State& part) {
   into.d.mul_(old).addcmul_(part.d, fresh);
 }
 
-/// Adds to every row of block i the sums of x over the blocks up to i - gap,
-/// or, with from_end, over those from i + gap on.
+/// Adds to every row of block i the sums of x over the blocks up to i - gap or,
+/// if from_end, over those from i + gap on.
 void add_far(const State& rows, const State& x, int64_t gap, bool from_end) {
   const int64_t Tr = rows.m.size(1), Tx = x.m.size(1), n = blocks(Tx);
   if (gap >= std::max(blocks(Tr), n)) return;
@@ -128,15 +129,15 @@ void add_far(const State& rows, const State& x, int64_t gap, bool from_end) {
   }
 }
 
-/// Rows t against one block of keys j. diagonal: keys beyond a row are unseen.
-/// check: some keys stray from the reference.
+/// Rows t and one block of keys j. diagonal: keys after a row are masked.
+/// check: some keys are too far from the reference for a safe product.
 struct Pair {
   Range t, j;
   bool diagonal, check;
 };
 
-/// Where w counts: inside [t, j] (undefined: everywhere) and, in conv, the flat
-/// tap of each place [t * j] (0 outside).
+/// Where w applies: inside [t, j] (undefined: everywhere) and, in conv, the
+/// flat index of the tap of each pair [t * j] (0 outside).
 struct Window {
   Tensor row, key, inside, tap;
   Window(const Problem& p, const Pair& pair) {
@@ -165,7 +166,7 @@ struct Window {
   }
 };
 
-/// w_tj of the block, [G, t, j].
+/// w_tj for the block, [G, t, j].
 Tensor bias_block(const Problem& p, const Window& window, const Pair& pair) {
   const Bias& bias = p.bias;
   Tensor w;
@@ -183,7 +184,7 @@ Tensor bias_block(const Problem& p, const Window& window, const Pair& pair) {
   return w.masked_fill(~window.inside, bias.window_only ? -kInf : 0);
 }
 
-/// The twin of bias_block: adds dw [G, t, j] to the gradients.
+/// The backward of bias_block: adds dw [G, t, j] to the gradients.
 void add_bias_gradient(const Problem& p, const Window& window, const Pair& pair,
                        Tensor dw, const Gradients& out) {
   if (window.inside.defined()) dw = dw.masked_fill(~window.inside, 0);
@@ -197,8 +198,9 @@ void add_bias_gradient(const Problem& p, const Window& window, const Pair& pair,
   }
 }
 
-/// What a block's keys are measured from: their maximum. But a row on the
-/// diagonal must not learn of later keys; all rows there see the first one.
+/// The reference that keys of a block are relative to: their maximum. On the
+/// diagonal, rows must not depend on later keys, so the reference is derived
+/// from the first key, which all of these rows see.
 Tensor reference_of(const Tensor& k, bool diagonal) {
   return diagonal ? finite(k.narrow(1, 0, 1).ceil()) + kSpread / 2
                   : finite(k.amax(1, true).ceil_());
@@ -215,7 +217,7 @@ void for_each_pair(const Problem& p, const Visit& visit) {
     const Tensor k = cut(p.k, block(i / 2, p.Tk));
     stray.push_back(strays(k, reference_of(k, i % 2 == 1)).any());
   }
-  const Tensor checks = at::stack(stray).cpu();  // all in one transfer
+  const Tensor checks = at::stack(stray).cpu();  // one transfer for all blocks
   const int64_t step = std::max<int64_t>(p.limit / (p.G * kBlock), 1);
   for (int64_t j = 0; j < blocks(p.Tk); ++j) {
     const bool* check = checks.data_ptr<bool>() + 1 + 2 * j;
@@ -234,11 +236,11 @@ void for_each_pair(const Problem& p, const Visit& visit) {
 struct Factors {
   const Problem& p;
   Window window;
-  Tensor k, v, w;    // of the block; w [G, t, j] is -inf where unseen
+  Tensor k, v, w;    // of the block; w [G, t, j] is -inf if masked
   Tensor row, key;   // [G, t, j], [G, j, B, channels of k]
-  Tensor top;        // [G, t, 1, 1]; -inf where a row sees nothing
+  Tensor top;        // [G, t, 1, 1]; -inf if a row sees no key
   Tensor reference;  // [G, 1, B, channels of k]
-  Tensor exact;      // [t]: for which rows this is not safe; or undefined
+  Tensor exact;      // [t]: rows for which this is not safe; or undefined
   Factors(const Problem& problem, const Pair& pair)
       : p(problem), window(p, pair), k(cut(p.k, pair.j)), v(cut(p.v, pair.j)) {
     const Tensor unseen = pair.diagonal ? window.key > window.row : Tensor();
@@ -250,8 +252,9 @@ struct Factors {
     reference = reference_of(k, pair.diagonal);
     key = (k - reference).clamp_max_(0).exp_();
     if (!pair.check) return;
-    // Some keys stray, but if the biases of a row are close together, its
-    // largest exponents still are where the keys are largest.
+    // Some keys are far from the reference. But if the biases of a row are
+    // close together, its largest exponents are still those of the largest
+    // keys.
     const Tensor low = pair.diagonal ? w.masked_fill(unseen, kInf) : w;
     exact = (low.amin(-1, true) < largest - kSpread).flatten(1).any(0);
     if (!pair.diagonal) return;
@@ -262,9 +265,10 @@ struct Factors {
     exact = (exact & seen(gone)) | seen(strays(k, reference) & ~gone);
   }
 
-  /// Calls visit(t, which, x, own) for pieces t of the rows that have exact
-  /// ones (which), with x = k_j + w_tj - own_t, one by one, [G, t, j, B, ...].
-  /// own [G, t, B, ...] is the largest key that counts, for the least rounding.
+  /// Calls visit(t, which, x, own) for ranges t of rows that contain exact ones
+  /// (marked by which). x = k_j + w_tj - own_t is computed element by element,
+  /// [G, t, j, B, ...]. own [G, t, B, ...] is the largest visible key, which
+  /// minimises rounding.
   template <class Visit>
   void for_each_exact(const Visit& visit) const {
     if (!exact.defined()) return;
@@ -292,7 +296,7 @@ void forward_pair(const Problem& p, const Pair& pair, const State& sum) {
   const Factors f(p, pair);
   const State part{f.reference + f.top, times(f.row, f.key * f.v),
                    times(f.row, f.key)};
-  // If all keys are padded, the reference must not outweigh other blocks.
+  // If all keys are padded, the reference must not dominate other blocks.
   part.m.masked_fill_(part.d == 0, -kInf);
   f.for_each_exact([&](Range t, Tensor which, Tensor x, Tensor own) {
     const Tensor top = x.amax(2, true).ceil_();
@@ -305,7 +309,7 @@ void forward_pair(const Problem& p, const Pair& pair, const State& sum) {
   merge(cut(sum, pair.t), part);
 }
 
-/// The sums of all rows: den = exp(m) d.
+/// The sums for all rows: den = exp(m) d.
 State reduce(const Problem& p) {
   const State sum = nothing(p.k, p.v, p.Tq);
   if (!p.bias.window_only) {
@@ -317,16 +321,16 @@ State reduce(const Problem& p) {
   return sum;
 }
 
-/// The share of key j in row t times dr_t is exp(k_j + w_tj + m_t) n_t. With
-/// d_t, the sum of n_t r_t over a head, and sums over t:
+/// The weight of key j in row t, times dr_t, is exp(k_j + w_tj + m_t) n_t. With
+/// d_t the sum of n_t r_t over a head, and sums over t:
 ///   dv_j = sum of exp(...) n_t,  dk_j = v_j dv_j - sum of exp(...) d_t
 void backward_pair(const Problem& p, const Pair& pair, const State& rows,
                    const Tensor& r, const Gradients& out) {
   const Factors f(p, pair);
   const State x = cut(rows, pair.t);
   const Tensor dk = cut(out.dk, pair.j), dv = cut(out.dv, pair.j);
-  // At most exp(2 kSpread + 3) where the product is safe; a row that sees only
-  // padded keys may be beyond, and its share is 0.
+  // At most exp(2 kSpread + 3) if the product is safe. A row that sees only
+  // padded keys may exceed this, but it contributes 0.
   const Tensor scale =
       (f.reference + f.top + x.m).clamp_max_(2 * kSpread + 4).exp_();
   if (f.exact.defined()) scale.masked_fill_(f.exact.view({1, -1, 1, 1}), 0);
@@ -371,13 +375,13 @@ Gradients backward(const Tensor& dr, const Tensor& k, const Tensor& v,
   const Problem p(k, v, padded, bias, r.size(1), causal);
   const Tensor rows = p.inward(r);
   State x{-p.inward(lse), p.inward(dr), {}};
-  // Of a large log den too little is left after the point to be an exponent.
+  // A large log den has too few fractional bits to be used as an exponent.
   if (((x.m.abs() > kSpread) & x.m.isfinite()).any().item<bool>()) {
     const State sum = reduce(p);
     x.m = -sum.m;
     x.n = x.n / sum.d.masked_fill(sum.d == 0, 1);
   }
-  x.m.masked_fill_(x.m == kInf, -kInf);  // a row without keys has no share
+  x.m.masked_fill_(x.m == kInf, -kInf);  // rows without keys give nothing
   x.d = p.per_head(x.n * rows);
   const State far = nothing(p.k, p.v, p.Tk);
   if (!bias.window_only) {

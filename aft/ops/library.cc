@@ -1,6 +1,6 @@
-// All schemas of torch.ops.aft on one screen. Each operator is written on top
-// of a differentiable function, so it needs no dispatch key of its own: it
-// picks kernels or the composite path by the device of k.
+// The schemas of torch.ops.aft. Each operator calls a differentiable function
+// that selects the kernels or the composite path by the device of k, so it
+// needs no dispatch key.
 #include <torch/library.h>
 
 #include "aft/ops/ops.h"
@@ -32,12 +32,12 @@ at::Tensor conv_op(MaybeTensor q, const at::Tensor& k, const at::Tensor& v,
   return conv(q, k, v, w, grid.vec(), window_only,
               {mask, causal, std::move(gate)});
 }
-at::Tensor single_op(MaybeTensor q, const at::Tensor& k, const at::Tensor& v,
-                     const at::Tensor& w, const at::Tensor& offsets,
-                     at::IntArrayRef grid, MaybeTensor mask, bool causal,
-                     std::string gate) {
-  return single(q, k, v, w, offsets, grid.vec(),
-                {mask, causal, std::move(gate)});
+at::Tensor one_tap_op(MaybeTensor q, const at::Tensor& k, const at::Tensor& v,
+                      const at::Tensor& w, const at::Tensor& offsets,
+                      at::IntArrayRef grid, MaybeTensor mask, bool causal,
+                      std::string gate) {
+  return one_tap(q, k, v, w, offsets, grid.vec(),
+                 {mask, causal, std::move(gate)});
 }
 
 }  // namespace
@@ -67,10 +67,10 @@ TORCH_LIBRARY(aft, m) {
       "-> Tensor",
       &conv_op);
   m.def(
-      "single(Tensor? q, Tensor k, Tensor v, Tensor w, Tensor offsets, int[] "
+      "one_tap(Tensor? q, Tensor k, Tensor v, Tensor w, Tensor offsets, int[] "
       "grid, *, Tensor? key_padding_mask=None, bool causal=False, str "
       "gate=\"sigmoid\") -> Tensor",
-      &single_op);
+      &one_tap_op);
 }
 
 }  // namespace aft::ops

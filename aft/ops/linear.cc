@@ -9,7 +9,7 @@
 
 namespace aft::ops {
 
-PackedLinear::PackedLinear(const at::Tensor& weight, const at::Tensor& bias) {
+PackedWeights::PackedWeights(const at::Tensor& weight, const at::Tensor& bias) {
   const bool known =
       weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kDouble;
   if (!weight.device().is_cpu() || !known) return;
@@ -18,30 +18,30 @@ PackedLinear::PackedLinear(const at::Tensor& weight, const at::Tensor& bias) {
   const at::Tensor w = weight.detach().contiguous();
   packed_ = at::empty({kernels::packed_size(outputs_, inputs_)}, w.options());
   if (bias.defined()) bias_ = bias.detach().clone();
-  AT_DISPATCH_FLOATING_TYPES(w.scalar_type(), "aft::PackedLinear", [&] {
+  AT_DISPATCH_FLOATING_TYPES(w.scalar_type(), "aft::PackedWeights", [&] {
     kernels::linear_kernels<scalar_t>().pack(outputs_, inputs_,
                                              w.data_ptr<scalar_t>(),
                                              packed_.data_ptr<scalar_t>());
   });
 }
 
-void PackedLinear::run(const at::Tensor& x,
-                       const std::vector<const PackedLinear*>& layers,
-                       kernels::Then then,
-                       const std::vector<at::Tensor>& outputs) {
+void PackedWeights::run(const at::Tensor& x,
+                        const std::vector<const PackedWeights*>& layers,
+                        kernels::Then then,
+                        const std::vector<at::Tensor>& outputs) {
   const at::Tensor from = x.contiguous();
   const int64_t inputs = layers[0]->inputs_,
                 rows = inputs > 0 ? from.numel() / inputs : 0;
-  constexpr int64_t kGrain = 48;  // rows that are worth a thread
-  // Rows that stay in the cache while the weights of all layers pass by.
+  constexpr int64_t kGrain = 48;  // minimum number of rows per thread
+  // Rows that stay in the cache while the weights of all layers are read.
   const int64_t block = layers.size() == 1 ? rows : 2 * kGrain;
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "aft::PackedLinear", [&] {
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "aft::PackedWeights", [&] {
     const auto& kernel = kernels::linear_kernels<scalar_t>();
     const scalar_t* in = from.data_ptr<scalar_t>();
     at::parallel_for(0, rows, kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; r += block) {
         for (size_t i = 0; i < layers.size(); ++i) {
-          const PackedLinear& layer = *layers[i];
+          const PackedWeights& layer = *layers[i];
           kernel.run(std::min(block, end - r), layer.outputs_, inputs,
                      in + r * inputs, inputs,
                      layer.packed_.data_ptr<scalar_t>(),
@@ -54,37 +54,37 @@ void PackedLinear::run(const at::Tensor& x,
   });
 }
 
-std::vector<int64_t> PackedLinear::shape(const at::Tensor& x) const {
+std::vector<int64_t> PackedWeights::shape(const at::Tensor& x) const {
   TORCH_CHECK(x.scalar_type() == packed_.scalar_type() && x.dim() >= 1 &&
                   x.size(-1) == inputs_,
-              "aft::PackedLinear: x must be ", packed_.scalar_type(), " [..., ",
-              inputs_, "], got ", x.scalar_type(), " ", shape_of(x));
+              "aft::PackedWeights: x must be ", packed_.scalar_type(),
+              " [..., ", inputs_, "], got ", x.scalar_type(), " ", shape_of(x));
   std::vector<int64_t> all = x.sizes().vec();
   all.back() = outputs_;
   return all;
 }
 
-at::Tensor PackedLinear::operator()(const at::Tensor& x,
-                                    kernels::Then then) const {
+at::Tensor PackedWeights::operator()(const at::Tensor& x,
+                                     kernels::Then then) const {
   at::Tensor y = at::empty(shape(x), packed_.options());
   run(x, {this}, then, {y});
   return y;
 }
 
-std::vector<at::Tensor> PackedLinear::together(
-    const at::Tensor& x, const std::vector<const PackedLinear*>& layers) {
+std::vector<at::Tensor> PackedWeights::together(
+    const at::Tensor& x, const std::vector<const PackedWeights*>& layers) {
   std::vector<at::Tensor> y;
-  for (const PackedLinear* layer : layers)
+  for (const PackedWeights* layer : layers)
     y.push_back(at::empty(layer->shape(x), layer->packed_.options()));
   if (!y.empty()) run(x, layers, kernels::Then::kStore, y);
   return y;
 }
 
-void PackedLinear::add(const at::Tensor& x, at::Tensor& into) const {
+void PackedWeights::add(const at::Tensor& x, at::Tensor& into) const {
   const std::vector<int64_t> all = shape(x);
   TORCH_CHECK(into.sizes() == all && into.is_contiguous() &&
                   into.scalar_type() == packed_.scalar_type(),
-              "aft::PackedLinear: into must be contiguous ", all, ", got ",
+              "aft::PackedWeights: into must be contiguous ", all, ", got ",
               shape_of(into));
   run(x, {this}, kernels::Then::kAdd, {into});
 }

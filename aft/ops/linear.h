@@ -1,5 +1,5 @@
-// Linear layers at inference, with weights that are packed once
-// (kernels/linear.h). Not recorded by autograd.
+// Linear layers for inference, with weights packed once (kernels/linear.h). Not
+// recorded by autograd.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,29 +10,29 @@
 
 namespace aft::ops {
 
-class PackedLinear {
+class PackedWeights {
  public:
-  PackedLinear() = default;
-  /// weight [outputs, inputs], bias [outputs] or undefined; float or double on
-  /// the CPU, otherwise it stays undefined. Copies both.
-  PackedLinear(const at::Tensor& weight, const at::Tensor& bias);
+  PackedWeights() = default;
+  /// weight [outputs, inputs], bias [outputs] or undefined. Copies both. Stays
+  /// undefined unless they are float or double on the CPU.
+  PackedWeights(const at::Tensor& weight, const at::Tensor& bias);
 
   bool defined() const { return packed_.defined(); }
-  /// f(x w^T + b): x [..., inputs] to [..., outputs]. Throws c10::Error for
-  /// another type or size.
+  /// f(x w^T + b): x [..., inputs] to [..., outputs]. `then` selects f. Throws
+  /// c10::Error for any other type or size.
   at::Tensor operator()(const at::Tensor& x,
                         kernels::Then then = kernels::Then::kStore) const;
-  /// into += x w^T + b: into [..., outputs], contiguous.
+  /// into += x w^T + b. into [..., outputs] must be contiguous.
   void add(const at::Tensor& x, at::Tensor& into) const;
-  /// x w^T + b of several layers with the same inputs, in one pass over x.
+  /// x w^T + b for several layers with the same inputs, in one pass over x.
   static std::vector<at::Tensor> together(
-      const at::Tensor& x, const std::vector<const PackedLinear*>& layers);
+      const at::Tensor& x, const std::vector<const PackedWeights*>& layers);
 
  private:
-  /// Of what comes of x. Throws c10::Error where x does not fit.
+  /// The shape of the result for x. Throws c10::Error if x does not fit.
   std::vector<int64_t> shape(const at::Tensor& x) const;
   static void run(const at::Tensor& x,
-                  const std::vector<const PackedLinear*>& layers,
+                  const std::vector<const PackedWeights*>& layers,
                   kernels::Then then, const std::vector<at::Tensor>& outputs);
 
   int64_t outputs_ = 0, inputs_ = 0;

@@ -1,7 +1,7 @@
-// aft::single: one biased key a head. The kernels have the forward pass alone,
-// for |w| <= Safe and not causal; whatever else (gradients, other devices,
-// causal, larger biases) is conv with the one-hot kernel that this is.
-#include "aft/kernels/single.h"
+// aft::one_tap: one biased key per head. The kernels implement only the forward
+// pass, for |w| <= Safe and not causal. All other cases (gradients, other
+// devices, causal, larger biases) run conv with the equivalent one-hot kernel.
+#include "aft/kernels/one_tap.h"
 
 #include <ATen/ATen.h>
 
@@ -17,49 +17,51 @@ namespace {
 void check_grid(const Checked& c, const std::vector<int64_t>& grid) {
   const int64_t dims = static_cast<int64_t>(grid.size());
   TORCH_CHECK(dims >= 1 && dims <= 3,
-              "aft::single: grid must have 1, 2 or 3 sizes, got ", dims);
+              "aft::one_tap: grid must have 1, 2 or 3 sizes, got ", dims);
   int64_t positions = 1;
   for (int64_t n : grid) {
     TORCH_CHECK(n >= 1 && n <= c.Tk,
-                "aft::single: sizes of grid must lie between 1 and T = ", c.Tk,
+                "aft::one_tap: sizes of grid must lie between 1 and T = ", c.Tk,
                 ", got ", at::IntArrayRef(grid));
     positions *= n;
   }
-  TORCH_CHECK(positions == c.Tk, "aft::single: grid must hold T = ", c.Tk,
+  TORCH_CHECK(positions == c.Tk, "aft::one_tap: grid must hold T = ", c.Tk,
               " positions, got ", at::IntArrayRef(grid), ", which holds ",
               positions);
-  TORCH_CHECK(c.Tq == c.Tk, "aft::single: q must have the T of k, ", c.Tk,
+  TORCH_CHECK(c.Tq == c.Tk, "aft::one_tap: q must have the T of k, ", c.Tk,
               ", got ", c.Tq);
   TORCH_CHECK(!c.causal || dims == 1,
-              "aft::single: causal needs a grid of 1 size, got ", dims);
+              "aft::one_tap: causal needs a grid of 1 size, got ", dims);
 }
 
-/// The offsets [H, dims], checked, where they can be read.
+/// Returns the validated offsets [H, dims] on the CPU.
 at::Tensor check_offsets(const Checked& c, const at::Tensor& offsets,
                          int64_t dims) {
   TORCH_CHECK(offsets.defined() && offsets.dim() == 2 &&
                   offsets.size(0) == c.H && offsets.size(1) == dims,
-              "aft::single: offsets must be [H, sizes of grid] = [", c.H, ", ",
+              "aft::one_tap: offsets must be [H, sizes of grid] = [", c.H, ", ",
               dims, "], got ",
               offsets.defined() ? shape_of(offsets) : "nothing");
   TORCH_CHECK(offsets.scalar_type() == at::kLong,
-              "aft::single: offsets must be int64, got ",
+              "aft::one_tap: offsets must be int64, got ",
               offsets.scalar_type());
-  TORCH_CHECK(offsets.device().is_cpu() || offsets.device() == c.k.device(),
-              "aft::single: offsets must be on the CPU or on the device of k, ",
-              c.k.device(), ", got ", offsets.device());
+  TORCH_CHECK(
+      offsets.device().is_cpu() || offsets.device() == c.k.device(),
+      "aft::one_tap: offsets must be on the CPU or on the device of k, ",
+      c.k.device(), ", got ", offsets.device());
   const at::Tensor here = offsets.to(at::kCPU).contiguous();
   if (c.causal) {
     const int64_t largest = here.max().item<int64_t>();
     TORCH_CHECK(largest <= 0,
-                "aft::single: causal needs offsets of 0 or less, got ",
+                "aft::one_tap: causal needs offsets of 0 or less, got ",
                 largest);
   }
   return here;
 }
 
-/// w [H, kernel...] with one tap a head and the smallest kernel that holds
-/// them; a head whose offset leaves the grid from everywhere has none.
+/// Returns w [H, kernel...] with one tap per head, in the smallest kernel that
+/// holds them. A head whose offset leads outside the grid from every position
+/// has no tap.
 at::Tensor one_hot(const Checked& c, const at::Tensor& w,
                    const at::Tensor& offsets,
                    const std::vector<int64_t>& grid) {
@@ -101,19 +103,20 @@ template <class T>
 bool safe(const at::Tensor& w) {
   const T* x = w.data_ptr<T>();
   return std::all_of(x, x + w.numel(), [](T value) {
-    return std::abs(value) <= kernels::Safe<T>::bias;  // false for NaN
+    return std::abs(value) <=
+           kernels::FastPathLimits<T>::bias;  // false for NaN
   });
 }
 
 }  // namespace
 
-at::Tensor single(const OptionalTensor& q, const at::Tensor& k,
-                  const at::Tensor& v, const at::Tensor& w,
-                  const at::Tensor& offsets, const std::vector<int64_t>& grid,
-                  const Common& common) {
-  const Checked c = check("single", q, k, v, common, true);
+at::Tensor one_tap(const OptionalTensor& q, const at::Tensor& k,
+                   const at::Tensor& v, const at::Tensor& w,
+                   const at::Tensor& offsets, const std::vector<int64_t>& grid,
+                   const Common& common) {
+  const Checked c = check("one_tap", q, k, v, common, true);
   check_grid(c, grid);
-  TORCH_CHECK(w.defined(), "aft::single: w must be [H] = [", c.H,
+  TORCH_CHECK(w.defined(), "aft::one_tap: w must be [H] = [", c.H,
               "], got nothing");
   const at::Tensor parameter =
       c.parameter("w", w, {c.H}, c10::str("[H] = [", c.H, "]"));
@@ -121,7 +124,7 @@ at::Tensor single(const OptionalTensor& q, const at::Tensor& k,
       check_offsets(c, offsets, static_cast<int64_t>(grid.size()));
   const at::Tensor gate = c.fused_q();
   const bool fast = c.use_kernels() && !c.causal &&
-                    c.Tk <= kernels::kSinglePositions &&
+                    c.Tk <= kernels::kOneTapPositions &&
                     !records({gate, c.k, c.v, parameter}) &&
                     (c.k.scalar_type() == at::kDouble ? safe<double>
                                                       : safe<float>)(parameter);
@@ -139,8 +142,8 @@ at::Tensor single(const OptionalTensor& q, const at::Tensor& k,
     }
   }
   const at::Tensor y = at::empty_like(c.v);
-  AT_DISPATCH_FLOATING_TYPES(c.k.scalar_type(), "aft::single", [&] {
-    kernels::run_single<scalar_t>(
+  AT_DISPATCH_FLOATING_TYPES(c.k.scalar_type(), "aft::one_tap", [&] {
+    kernels::run_one_tap<scalar_t>(
         at_exec(), problem<scalar_t>(gate, c.k, c.v, c.padded, c.Tk, false),
         {{sizes[0], sizes[1], sizes[2]},
          parameter.data_ptr<scalar_t>(),

@@ -1,15 +1,17 @@
-// The front door of the operators in C++. The same functions are
-// torch.ops.aft.simple, full, local, conv and single.
+// The public C++ interface of the operators. Python calls the same functions as
+// torch.ops.aft.simple, full, local, conv and one_tap.
 //
 //   y_t = gate(q_t) * sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + w_tj)
 //
-// q [B, Tq, D] (or nothing: no gate), k and v [B, Tk, D], y [B, Tq, D]; float,
-// double, half or bfloat16 (halves are summed in float), any device: the CPU
-// has kernels of its own, every other device takes the composite path.
-// Differentiable in q, k, v and the biases, once. Memory O(B T D), bit-exact
-// causality, finite for every finite input, deterministic for a fixed number of
-// threads. Arguments that do not fit throw c10::Error, which names the
-// operator, the argument, what was expected and what came.
+// Shapes: q [B, Tq, D] or absent (no gate), k and v [B, Tk, D], y [B, Tq, D].
+// Types: float, double, half or bfloat16; the 16-bit types accumulate in float.
+// Devices: any. The CPU has its own kernels, other devices use the composite
+// path.
+//
+// Differentiable once, in q, k, v and the biases. Memory O(B T D). Causality is
+// bit-exact, results are finite for every finite input, and deterministic for a
+// fixed number of threads. Invalid arguments throw c10::Error, which names the
+// operator, the argument, what was expected and what was found.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,59 +24,65 @@ namespace aft::ops {
 
 using OptionalTensor = c10::optional<at::Tensor>;
 
-/// What all operators take.
+/// Arguments of every operator.
 struct Common {
-  OptionalTensor key_padding_mask;  ///< bool [B, Tk], true: this key takes no
-                                    ///< part. A row with no key gives 0.
-  bool causal = false;              ///< only keys j <= t
+  /// bool [B, Tk]; true: the key is masked. A row without keys gives 0.
+  OptionalTensor key_padding_mask;
+  bool causal = false;  ///< use only keys j <= t
   /// sigmoid, relu, tanh, gelu, silu, softplus, identity, or none (q is
   /// ignored).
   std::string gate = "sigmoid";
 };
 
-/// w = 0. O(T D).
+/// w = 0. Time O(T D).
 at::Tensor simple(const OptionalTensor& q, const at::Tensor& k,
                   const at::Tensor& v, const Common& common = {});
 
-/// Position biases of full and local: the factors u [Tq, r] and v_pos [Tk, r]
-/// of w = u v_pos^T, or w [Tq, Tk] itself.
+/// Position biases of full and local: either the factors u [Tq, r] and v_pos
+/// [Tk, r] of w = u v_pos^T, or w [Tq, Tk] itself.
 struct PositionBias {
   OptionalTensor u, v_pos, w;
 };
 
-/// w for every pair. O(T^2 D) at the speed of matrix products.
+/// A bias for every pair of positions. Time O(T^2 D), as matrix products.
 at::Tensor full(const OptionalTensor& q, const at::Tensor& k,
                 const at::Tensor& v, const PositionBias& bias,
                 const Common& common = {});
 
-/// w where |t - j| < window; elsewhere 0, or -inf where window_only (the
-/// paper's ablation). Window 0 is `simple`. O(T window D).
+/// A bias for pairs with |t - j| < window. Other pairs have bias 0, or -inf if
+/// window_only (the paper's ablation). Window 0 is `simple`.
+/// Time O(T window D).
 at::Tensor local(const OptionalTensor& q, const at::Tensor& k,
                  const at::Tensor& v, int64_t window, const PositionBias& bias,
                  bool window_only = false, const Common& common = {});
 
-/// w [H, kernel...] of the place of j relative to t on a grid of 1, 2 or 3
-/// sizes, T = their product; k [B, T, H], q and v [B, T, D], H divides D.
-/// Kernels are odd and centred; causal (1d only): any size, the last tap is the
-/// current position. O(T kernel D).
+/// Biases w [H, kernel...], indexed by the position of j relative to t on a
+/// grid of 1, 2 or 3 dimensions; T is the product of the grid sizes. k [B, T,
+/// H], q and v [B, T, D]; H divides D. Kernel sizes are odd and kernels
+/// centred. If causal (1d only), any size is allowed and the last tap is the
+/// current position. Time O(T kernel D).
 at::Tensor conv(const OptionalTensor& q, const at::Tensor& k,
                 const at::Tensor& v, const at::Tensor& w,
                 const std::vector<int64_t>& grid, bool window_only = false,
                 const Common& common = {});
 
-/// One biased key a head: w [H] at the place t + offsets[h] of the grid,
-/// offsets int64 [H, sizes of grid]; every other pair has 0, and where that
-/// place lies outside of the grid there is none. Shapes and grid as conv's, of
-/// which it is the case of a one-hot kernel; causal (1d only): offsets <= 0.
-/// O(T D), whatever the offsets, where autograd records nothing, on the CPU,
-/// not causal and with |w| <= kernels::Safe; conv with that kernel elsewhere.
-at::Tensor single(const OptionalTensor& q, const at::Tensor& k,
-                  const at::Tensor& v, const at::Tensor& w,
-                  const at::Tensor& offsets, const std::vector<int64_t>& grid,
-                  const Common& common = {});
+/// One biased key per head: bias w [H] for the key at t + offsets[h] on the
+/// grid, offsets int64 [H, dimensions of the grid]. All other pairs have bias
+/// 0. If that key lies outside the grid, no pair is biased. Equals conv with a
+/// one-hot kernel, and takes the same shapes and grid. If causal (1d only),
+/// offsets must be <= 0.
+///
+/// Time O(T D), whatever the offsets, on the CPU if autograd does not record,
+/// the operator is not causal, |w| <= kernels::Safe<T>::bias and the grid has
+/// at most kernels::kOneTapPositions positions. Otherwise it runs conv with the
+/// one-hot kernel.
+at::Tensor one_tap(const OptionalTensor& q, const at::Tensor& k,
+                   const at::Tensor& v, const at::Tensor& w,
+                   const at::Tensor& offsets, const std::vector<int64_t>& grid,
+                   const Common& common = {});
 
-/// While one lives, this thread's operators take the composite path on the CPU
-/// too.
+/// While an instance exists, the operators of this thread use the composite
+/// path on the CPU too.
 class CompositeGuard {
  public:
   CompositeGuard();

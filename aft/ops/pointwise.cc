@@ -13,7 +13,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kGrain = 1 << 15;  // numbers that are worth a thread
+constexpr int64_t kGrain = 1 << 15;  // minimum elements per thread
 
 bool has_kernels(const at::Tensor& x) {
   return x.device().is_cpu() &&
@@ -36,12 +36,12 @@ at::Tensor gelu(const at::Tensor& h, const at::Tensor& bias) {
   return y;
 }
 
-/// g becomes g gelu'(h + bias); returns the gradient of the bias.
+/// Replaces g by g gelu'(h + bias) and returns the gradient of the bias.
 at::Tensor gelu_backward(const at::Tensor& h, const at::Tensor& bias,
                          at::Tensor& g) {
   const int64_t n = bias.size(0), rows = h.size(0);
-  // A sum for each thread, added up in order: the same for a fixed number of
-  // threads.
+  // One partial sum per thread, added in order: deterministic for a fixed
+  // number of threads.
   const int64_t threads = at::get_num_threads(),
                 each = std::max<int64_t>((rows + threads - 1) / threads,
                                          kGrain / n + 1),
@@ -89,8 +89,8 @@ struct Mlp : torch::autograd::Function<Mlp> {
 
 thread_local int64_t first_row = 0;
 
-/// Which numbers of x the kernel would keep, from place `first` on, in ATen
-/// calls: bool like x.
+/// Which elements of x the kernel would keep, counted from index `first`, in
+/// ATen calls: bool, shaped like x.
 at::Tensor kept(const at::Tensor& x, const kernels::Dropout& how,
                 int64_t first) {
   constexpr int64_t kTurn = int64_t{1} << 32, kMask = kTurn - 1;
@@ -101,7 +101,7 @@ at::Tensor kept(const at::Tensor& x, const kernels::Dropout& how,
                   count = std::min(x.numel() - i, kTurn - from);
     const auto words = how.words(static_cast<uint64_t>(first + i));
     const auto word = [](uint32_t w) { return static_cast<int64_t>(w); };
-    // In 64 bits of which 32 are kept.
+    // 32-bit arithmetic in 64-bit integers.
     at::Tensor h = at::arange(from, from + count, options);
     h.bitwise_xor_(word(words.a));
     h.bitwise_xor_(h.bitwise_right_shift(16)).mul_(word(0x85EBCA6Bu));
@@ -116,7 +116,7 @@ at::Tensor kept(const at::Tensor& x, const kernels::Dropout& how,
                        : at::cat(parts).view_as(x);
 }
 
-/// y = r + drop(x); r may be undefined. row: what the first one counts as.
+/// y = r + drop(x); r may be undefined. row: the index of the first row.
 at::Tensor drop(const at::Tensor& x, const at::Tensor& r, double p,
                 uint64_t seed, int64_t row) {
   const int64_t place = row > 0 ? x.numel() / x.size(0) * row : 0;

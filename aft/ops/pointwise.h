@@ -1,5 +1,5 @@
-// What stands between the operators in a network, with as little memory as it
-// takes: the MLP, dropout with the residual. Differentiable once.
+// Memory-saving versions of what a network puts between the operators: the MLP,
+// and dropout with the residual connection. Differentiable once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,21 +8,21 @@
 
 namespace aft::ops {
 
-/// x w^T + b as at::linear: x [..., n], w [m, n], b [m] or undefined. One row
-/// is a product of a matrix and a vector, which needs no packing of w (measured
-/// in streaming: half of the whole time).
+/// x w^T + b, as at::linear: x [..., n], w [m, n], b [m] or undefined. A single
+/// row uses a matrix-vector product, which does not pack w; this was measured
+/// to halve the time of streaming.
 at::Tensor affine(const at::Tensor& x, const at::Tensor& w,
                   const at::Tensor& b = {});
 
-/// gelu(x w1^T + b1) w2^T + b2, gelu(x) = x Phi(x): x [..., n], w1 [m, n], b1
-/// [m], w2 [n', m], b2 [n'], the same floating type. Keeps x and x w1^T for
-/// backward, and computes the rest again. Throws c10::Error.
+/// gelu(x w1^T + b1) w2^T + b2 with gelu(x) = x Phi(x): x [..., n], w1 [m, n],
+/// b1 [m], w2 [n', m], b2 [n'], all of one floating type. Keeps x and x w1^T
+/// for backward, and recomputes the rest. Throws c10::Error.
 at::Tensor mlp(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& b1,
                const at::Tensor& w2, const at::Tensor& b2);
 
-/// While it lives, the rows (of the first dimension) that this thread drops
-/// numbers of count from `row` on: a part of a batch drops what it would drop
-/// as a part of the whole.
+/// While an instance exists, dropout_add in this thread numbers rows (of the
+/// first dimension) from `row` on. Part of a batch then drops the same elements
+/// as it would within the whole batch.
 class FirstRow {
  public:
   explicit FirstRow(int64_t row);
@@ -35,10 +35,10 @@ class FirstRow {
   const int64_t before_;
 };
 
-/// residual + dropout(x): each number of x is dropped with probability p in
-/// [0, 1), the kept ones grow by 1 / (1 - p). What is dropped depends on seed
-/// and place alone, on every device: the same seed drops the same again, and
-/// backward needs no mask. residual undefined: 0. Throws c10::Error.
+/// residual + dropout(x): drops each element of x with probability p in [0, 1)
+/// and scales the others by 1 / (1 - p). An undefined residual counts as 0. The
+/// dropped elements depend only on the seed and the element's index, on every
+/// device, so backward needs no mask. Throws c10::Error.
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x,
                        double p, uint64_t seed);
 

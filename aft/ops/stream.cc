@@ -46,7 +46,7 @@ void step_kernels(Stream& s, const at::Tensor& q, const at::Tensor& k,
   }
 }
 
-/// The same in ATen calls, for devices without kernels. sums: [m, n, d]
+/// The step in ATen calls, for devices without kernels. sums: [m, n, d],
 /// relative to the largest key m.
 void step_composite(Stream& s, const at::Tensor& q, const at::Tensor& k,
                     const at::Tensor& v, const at::Tensor& w, bool window_only,

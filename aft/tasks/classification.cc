@@ -8,30 +8,30 @@
 #include <cstring>
 #include <utility>
 
+#include "aft/data/augment.h"
+#include "aft/data/image_files.h"
 #include "aft/models/classifier.h"
 #include "aft/models/resnet.h"
-#include "aft/tasks/augment.h"
-#include "aft/tasks/memory.h"
-#include "aft/tasks/picture_files.h"
+#include "aft/tasks/memory_limit.h"
 
 namespace aft::tasks {
 namespace {
 
-constexpr int64_t kClasses = 1000;  // where nobody says how many
+constexpr int64_t kClasses = 1000;  // default
 
-// Of ImageNet, for channels in [0, 1].
+// ImageNet's, for channels in [0, 1].
 constexpr float kMean[] = {0.485f, 0.456f, 0.406f},
                 kStd[] = {0.229f, 0.224f, 0.225f};
 
 void check(bool good, const std::string& what) {
-  if (!good) throw models::ConfigError(what);
+  if (!good) throw base::ConfigError(what);
 }
 
 void check_data(const LabelledConfig& data) {
   const auto within = [](const char* name, double x, double low, double high) {
     check(x >= low && x <= high,
-          std::string("data.") + name + " must be in [" + models::shown(low) +
-              ", " + models::shown(high) + "], got " + models::shown(x));
+          std::string("data.") + name + " must be in [" + base::shown(low) +
+              ", " + base::shown(high) + "], got " + base::shown(x));
   };
   within("height", static_cast<double>(data.height), 1, 4096);
   within("width", static_cast<double>(data.width), 1, 4096);
@@ -46,7 +46,7 @@ void check_data(const LabelledConfig& data) {
   within("workers", static_cast<double>(data.workers), 1, 256);
 }
 
-/// model.classes, where it is not named (0), is what the data say.
+/// Sets model.classes, if it is not given (0), from the data.
 void follow_classes(int64_t& classes, const LabelledConfig& data) {
   const int64_t known = static_cast<int64_t>(data.classes.size());
   if (classes == 0) classes = known > 0 ? known : kClasses;
@@ -58,11 +58,11 @@ void follow_classes(int64_t& classes, const LabelledConfig& data) {
 
 Json complete_classifier(const Json& given, const LabelledConfig& data) {
   models::ClassifierConfig model;
-  // A first look for the mixer, which decides on defaults.
-  models::from_json(given, model, "model");
+  // Read the mixer first: it determines defaults.
+  base::from_json(given, model, "model");
   model.follow_mixer();
   model.rows = model.columns = model.classes = 0;
-  models::from_json(given, model, "model");
+  base::from_json(given, model, "model");
   check(model.patch >= 1,
         "model.patch must be 1 or more, got " + std::to_string(model.patch));
   const auto patches = [&](const char* key, int64_t& value, const char* from,
@@ -80,10 +80,10 @@ Json complete_classifier(const Json& given, const LabelledConfig& data) {
   patches("rows", model.rows, "height", data.height);
   patches("columns", model.columns, "width", data.width);
   follow_classes(model.classes, data);
-  return models::to_json(model);
+  return base::to_json(model);
 }
 
-/// The one list of networks beside Classifier.
+/// The networks other than Classifier.
 struct Network {
   std::string name;
   Json (*complete)(const Json& given, const LabelledConfig& data);
@@ -96,9 +96,9 @@ Network network() {
           [](const Json& given, const LabelledConfig& data) {
             Config config;
             config.classes = 0;
-            models::from_json(given, config, "model");
+            base::from_json(given, config, "model");
             follow_classes(config.classes, data);
-            return models::to_json(config);
+            return base::to_json(config);
           },
           [](const Json& model) -> std::shared_ptr<models::ImageNetwork> {
             return std::make_shared<Impl>(config_as<Config>(model));
@@ -114,27 +114,27 @@ const Network* find(const Json& model) {
 Json complete(const Json& given) {
   ClassificationConfig config;
   config.task = "classification", config.model = Json::object();
-  models::from_json(given, config);
+  base::from_json(given, config);
   check_data(config.data);
   const Network* network = find(config.model);
   config.model = network ? network->complete(config.model, config.data)
                          : complete_classifier(config.model, config.data);
-  const Json out = models::to_json(config);
-  models::check_sizes(out["model"]);
+  const Json out = base::to_json(config);
+  base::check_sizes(out["model"]);
   return out;
 }
 
-std::unique_ptr<train::Task> make(Json& json, const Progress&) {
+std::unique_ptr<train::Task> make(Json& json, const ProgressCallback&) {
   ClassificationConfig config = config_as<ClassificationConfig>(json);
   auto& data = config.data;
-  LabelledPictures pictures = LabelledPictures::open(
+  data::LabelledImages pictures = data::LabelledImages::open(
       data.path, data.valid_images, std::max(data.height, data.width));
   const std::string found = pictures.fingerprint();
   const std::string name =
       data.path.empty() ? "the built-in pictures" : data.path;
   check_fingerprint(name, data.fingerprint, found);
   if (!data.classes.empty() && data.classes != pictures.classes())
-    throw DataError(
+    throw data::DataError(
         name + ": its " + std::to_string(pictures.classes().size()) +
         " classes are not the " + std::to_string(data.classes.size()) +
         " that the run began with (data.classes)");
@@ -142,9 +142,9 @@ std::unique_ptr<train::Task> make(Json& json, const Progress&) {
   data.classes = pictures.classes(), data.fingerprint = found;
   const int64_t C = static_cast<int64_t>(data.classes.size());
   if (C < 2)
-    throw DataError(name + ": expected two classes or more, got " +
-                    std::to_string(C) +
-                    (C == 1 ? ", '" + data.classes[0] + "'" : ""));
+    throw data::DataError(name + ": expected two classes or more, got " +
+                          std::to_string(C) +
+                          (C == 1 ? ", '" + data.classes[0] + "'" : ""));
   const int64_t named = config.model["classes"];
   check(named == C || named == kClasses,
         "model.classes must be what the data have, " + std::to_string(C) +
@@ -155,7 +155,7 @@ std::unique_ptr<train::Task> make(Json& json, const Progress&) {
       "train.batch must be even for data.mixup and data.cutmix, which pair "
       "pictures, got " +
           std::to_string(config.train.batch));
-  json = models::to_json(config);
+  json = base::to_json(config);
   return std::make_unique<ClassificationTask>(config, std::move(pictures));
 }
 
@@ -194,8 +194,8 @@ void normalise(const io::Image& image, float* to) {
 
 io::Image centre(const io::Image& image, int64_t height, int64_t width,
                  double crop_share) {
-  // As torchvision: the side that fits is floor(size / crop), the other one is
-  // truncated; half pixels of the cut are rounded to even.
+  // As in torchvision: the fitting side is floor(size / crop), the other one is
+  // truncated, and half pixels of the crop offset are rounded to even.
   const double h = static_cast<double>(image.height),
                w = static_cast<double>(image.width),
                want_h = std::floor(static_cast<double>(height) / crop_share),
@@ -211,29 +211,30 @@ io::Image centre(const io::Image& image, int64_t height, int64_t width,
     return static_cast<int64_t>(
         std::nearbyint(static_cast<double>(all - part) / 2));
   };
-  return crop(scaled,
-              {start(new_h, height), start(new_w, width), height, width});
+  return data::crop(scaled,
+                    {start(new_h, height), start(new_w, width), height, width});
 }
 
 void augment(const LabelledConfig& config, const io::Image& image,
              uint64_t random, float* to) {
-  Random draw(random);
-  const AugmentConfig how{config.crop_area,      1,
-                          config.flip,           config.rand_ops,
-                          config.rand_magnitude, config.rand_std};
+  base::Random draw(random);
+  const data::AugmentConfig how{config.crop_area,      1,
+                                config.flip,           config.rand_ops,
+                                config.rand_magnitude, config.rand_std};
   normalise(augment(image, config.height, config.width, how, draw), to);
-  random_erase(to, config.height, config.width, config.erase, draw);
+  data::random_erase(to, config.height, config.width, config.erase, draw);
 }
 
 ClassificationTask::ClassificationTask(const ClassificationConfig& config,
-                                       LabelledPictures pictures)
+                                       data::LabelledImages pictures)
     : config_(config),
-      pictures_(std::make_shared<LabelledPictures>(std::move(pictures))),
+      pictures_(std::make_shared<data::LabelledImages>(std::move(pictures))),
       order_(
           std::max<int64_t>(static_cast<int64_t>(pictures_->train().size()), 1),
           static_cast<uint64_t>(config.train.seed), config.data.repeats) {
-  check_parts(config.data.path, static_cast<int64_t>(pictures_->train().size()),
-              static_cast<int64_t>(pictures_->valid().size()));
+  data::check_parts(config.data.path,
+                    static_cast<int64_t>(pictures_->train().size()),
+                    static_cast<int64_t>(pictures_->valid().size()));
   torch::manual_seed(static_cast<uint64_t>(config.train.seed));
   model_ = make_network(config.model);
   if (auto* classifier = model_->as<models::ClassifierImpl>()) {
@@ -242,13 +243,13 @@ ClassificationTask::ClassificationTask(const ClassificationConfig& config,
     check(!config.train.recompute,
           "train.recompute must be false for this network, got true");
   }
-  const uint64_t own = nn::mix(static_cast<uint64_t>(config.train.seed), 3);
-  loader_ = std::make_unique<Loader>(
+  const uint64_t own = base::mix(static_cast<uint64_t>(config.train.seed), 3);
+  loader_ = std::make_unique<data::Loader>(
       3 * config.data.height * config.data.width,
       [this, own](int64_t place, float* to) {
         const int64_t number = example(place), chosen = picture(number);
         augment(config_.data, pictures_->read(chosen),
-                nn::mix(own, static_cast<uint64_t>(number)), to);
+                base::mix(own, static_cast<uint64_t>(number)), to);
         return pictures_->label(chosen);
       },
       config.data.workers);
@@ -258,9 +259,10 @@ bool ClassificationTask::mixes() const {
   return config_.data.mixup > 0 || config_.data.cutmix > 0;
 }
 
-/// Which example is at a place of the endless order: where pictures are mixed,
-/// the first and the last of a batch are neighbours, and so on to its middle,
-/// so that partners are together and a picture that is repeated is not its own.
+/// Maps a position in the infinite order to an example. When images are mixed,
+/// the first and last examples of a batch become neighbours, then the second
+/// and second last, and so on. Partners are then adjacent, and repeats of an
+/// image are not mixed with each other.
 int64_t ClassificationTask::example(int64_t place) const {
   if (!mixes()) return place;
   const int64_t B = config_.train.batch, at = place % B;
@@ -276,14 +278,15 @@ torch::Tensor ClassificationTask::loss(int64_t first, int64_t count,
                                        uint64_t seed) {
   const auto& data = config_.data;
   const int64_t C = model_->classes();
-  const LabelledBatch batch = loader_->get(first, count);
+  const data::LabelledBatch batch = loader_->get(first, count);
   const torch::Tensor images =
       batch.values.view({count, 3, data.height, data.width});
-  Random draw(nn::mix(seed, 11));
-  const Mix mix =
-      draw_mix(data.height, data.width, data.mixup, data.cutmix, draw);
-  apply_mix(mix, images.data_ptr<float>(), count, data.height, data.width);
-  // Label smoothing and mixing as shares of each class.
+  base::Random draw(base::mix(seed, 11));
+  const data::Mix mix =
+      data::draw_mix(data.height, data.width, data.mixup, data.cutmix, draw);
+  data::apply_mix(mix, images.data_ptr<float>(), count, data.height,
+                  data.width);
+  // Target probabilities with label smoothing and mixing.
   const double off = data.smoothing / static_cast<double>(C);
   torch::Tensor target = at::full({count, C}, off, at::kFloat);
   auto shares = target.accessor<float, 2>();
@@ -293,7 +296,7 @@ torch::Tensor ClassificationTask::loss(int64_t first, int64_t count,
   };
   for (int64_t i = 0; i < count; ++i) {
     add(i, i, mix.lambda);
-    // As apply_mix has it.
+    // The same partner as in data::apply_mix.
     add(i, std::min(i ^ 1, count - 1), 1 - mix.lambda);
   }
   const torch::Device device = device_of(*model_);
@@ -304,38 +307,39 @@ torch::Tensor ClassificationTask::loss(int64_t first, int64_t count,
 train::Validation ClassificationTask::validate(int part, int parts) {
   std::vector<int64_t> same(pictures_->classes().size());
   for (size_t i = 0; i < same.size(); ++i) same[i] = static_cast<int64_t>(i);
-  const LabelledPart& all = pictures_->valid();
+  const data::LabelledPart& all = pictures_->valid();
   const int64_t n = static_cast<int64_t>(all.size()), begin = n * part / parts,
                 end = n * (part + 1) / parts;
   if (begin == end) return {0, 0, {{"top1", 0}, {"top5", 0}}, 0};
   const Accuracy a =
       evaluate(*model_, *pictures_, {all.begin() + begin, all.begin() + end},
                same, config_.data, std::max<int64_t>(config_.train.batch, 16));
-  // The fewest mistakes; among equals, the smaller loss.
+  // Fewest errors first; the loss breaks ties.
   return {a.loss,
           1 - a.top1 + 1e-6 * std::min(a.loss, 1e3),
           {{"top1", a.top1}, {"top5", a.top5}},
           static_cast<double>(end - begin)};
 }
 
-Accuracy evaluate(models::ImageNetwork& model, const LabelledPictures& pictures,
-                  const LabelledPart& part,
+Accuracy evaluate(models::ImageNetwork& model,
+                  const data::LabelledImages& pictures,
+                  const data::LabelledPart& part,
                   const std::vector<int64_t>& to_model,
                   const LabelledConfig& how, int64_t batch,
-                  const Progress& progress) {
+                  const ProgressCallback& progress) {
   const int64_t all = static_cast<int64_t>(part.size());
   TORCH_CHECK(all >= 1, "evaluation needs a picture or more");
   for (const int64_t i : part) {
     const size_t label = static_cast<size_t>(pictures.label(i));
     if (to_model[label] < 0)
-      throw DataError(pictures.name(i) + ": its class '" +
-                      pictures.classes()[label] + "' is none of the model's " +
-                      std::to_string(model.classes()));
+      throw data::DataError(
+          pictures.name(i) + ": its class '" + pictures.classes()[label] +
+          "' is none of the model's " + std::to_string(model.classes()));
   }
   at::NoGradGuard no_grad;
   const bool was_training = model.is_training();
   model.eval();
-  Loader loader(
+  data::Loader loader(
       3 * how.height * how.width,
       [&](int64_t i, float* to) {
         const int64_t picture = part[static_cast<size_t>(i)];
@@ -351,7 +355,7 @@ Accuracy evaluate(models::ImageNetwork& model, const LabelledPictures& pictures,
   const int64_t k = std::min<int64_t>(5, model.classes());
   for (int64_t i = 0; i < all;) {
     const int64_t B = std::min(batch, all - i);
-    const LabelledBatch pack = loader.get(i, B);
+    const data::LabelledBatch pack = loader.get(i, B);
     const torch::Tensor images =
         pack.values.view({B, 3, how.height, how.width}).to(device);
     const torch::Tensor logits = model.forward(images),
@@ -373,7 +377,7 @@ Accuracy evaluate(models::ImageNetwork& model, const LabelledPictures& pictures,
 
 namespace {
 
-/// i of "class i", which is what a class without a name is called; else -1.
+/// The i of "class i", the name of an unnamed class; otherwise -1.
 int64_t numbered(const std::string& name, size_t classes) {
   for (size_t i = 0; i < classes && name.compare(0, 6, "class ") == 0; ++i)
     if (name == "class " + std::to_string(i)) return static_cast<int64_t>(i);
@@ -407,11 +411,11 @@ std::shared_ptr<models::ImageNetwork> load_classifier(
     network = within_memory([&] { return make_network(model); },
                             directory + "/model.safetensors");
   } catch (const c10::Error& e) {
-    throw models::ConfigError(directory +
-                              "/config.json: " + e.what_without_backtrace());
+    throw base::ConfigError(directory +
+                            "/config.json: " + e.what_without_backtrace());
   }
   load_weights(directory, *network);
-  network->fold();
+  network->pack_for_inference();
   return network;
 }
 

@@ -1,5 +1,5 @@
-// Files that are part of the library: the presets, and the project's own text.
-// Made from presets/ and from the sources when the library is built.
+// Files embedded in the library: the presets and the project's own text.
+// Generated from presets/ and the sources at build time.
 #pragma once
 
 #include <string_view>

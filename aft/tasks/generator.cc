@@ -8,13 +8,13 @@
 #include <numeric>
 
 #include "aft/io/safetensors.h"
-#include "aft/tasks/memory.h"
+#include "aft/tasks/memory_limit.h"
 #include "aft/train/checkpoint.h"
 
 namespace aft::tasks {
 
 double next_random(uint64_t& state) {
-  state = nn::mix(state, 1);
+  state = base::mix(state, 1);
   return std::ldexp(static_cast<double>(state >> 11), -53);
 }
 
@@ -24,7 +24,7 @@ int64_t draw(const torch::Tensor& logits, const Sampling& s, double random) {
   std::vector<int64_t> order(static_cast<size_t>(
       s.symbols > 0 ? std::min(s.symbols, x.numel()) : x.numel()));
   std::iota(order.begin(), order.end(), int64_t{0});
-  // Weights or a state beyond all measure: whatever were drawn would be wrong.
+  // The weights or the state have overflowed: any sample would be wrong.
   for (const int64_t i : order)
     TORCH_CHECK(!std::isnan(value[i]) && value[i] < INFINITY,
                 "draw: the logits of a model must be numbers, got ", value[i],
@@ -40,7 +40,7 @@ int64_t draw(const torch::Tensor& logits, const Sampling& s, double random) {
     weight.push_back(std::exp((value[i] - value[order[0]]) / s.temperature));
     total += weight.back();
   }
-  double kept = 0;  // the likeliest whose sum reaches top_p of all
+  double kept = 0;  // weight of the most likely symbols within top_p
   size_t n = 0;
   while (n < weight.size() && (n == 0 || kept < s.top_p * total))
     kept += weight[n++];
@@ -79,10 +79,10 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
       seen_(prompts_.size()) {
   check_prompts(/*may_be_empty=*/false);
   for (size_t i = 0; i < prompts_.size(); ++i) {
-    random_.push_back(nn::mix(sampling.seed, sampling.first + i));
+    random_.push_back(base::mix(sampling.seed, sampling.first + i));
     inputs_.push_back(prompts_[i][0]);
   }
-  if (model_->is_training()) model_->eval();  // others may be reading
+  if (model_->is_training()) model_->eval();  // others may be reading it
   state_ = fresh_state();
   time_ = 1;
 }
@@ -93,8 +93,8 @@ std::string name_of(size_t layer, const char* what) {
   return "layers." + std::to_string(layer) + "." + what;
 }
 
-/// The tensors of a state by name, but for those without a number in them. A
-/// ring that grows is as long as it must be, and no longer.
+/// The non-empty tensors of a state by name. A growing ring is cut to the
+/// length in use.
 train::NamedTensors tensors_of(const models::SequenceModelState& state,
                                const std::vector<bool>& grows) {
   train::NamedTensors out;
@@ -111,7 +111,7 @@ train::NamedTensors tensors_of(const models::SequenceModelState& state,
   return out;
 }
 
-/// Which layers keep all that came before: their rings begin empty.
+/// Which layers keep all previous positions, in rings that grow from empty.
 std::vector<bool> growing(const models::SequenceModelState& fresh) {
   std::vector<bool> out;
   for (const ops::Stream& s : fresh.layers) out.push_back(s.grows());
@@ -156,7 +156,7 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
       sampling_(sampling),
       prompts_(std::move(prompts)) {
   check_prompts(/*may_be_empty=*/true);
-  if (model_->is_training()) model_->eval();  // others may be reading
+  if (model_->is_training()) model_->eval();  // others may be reading it
   const auto& config = model_->config;
   const int64_t B = static_cast<int64_t>(prompts_.size());
   state_ = fresh_state();
@@ -176,8 +176,8 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
                       "position in the metadata, got " +
                       (end ? "'" + at->second + "'" : "none"));
     }
-    // Before memory is asked for: does the file have so much? [0, n] of a file
-    // may be of any n.
+    // Check the shapes against the file before allocating. A tensor [0, n]
+    // occupies no bytes, so its n proves nothing.
     const std::vector<int64_t>& shape = file.at("seen").shape;
     if (shape.size() != 2 || shape[0] != B)
       throw io::Error(path + ": 'seen' must be [B, n] = [" + std::to_string(B) +
@@ -233,7 +233,7 @@ torch::Tensor Generator::feed(const std::vector<int64_t>& symbols) {
   const auto& config = model_->config;
   if (config.has_end()) {
     if (state_.position == config.length) {
-      // The last half of what was seen, at the first places.
+      // Replay the last half of the symbols from position 0.
       const size_t keep = static_cast<size_t>(config.length / 2);
       state_ = fresh_state();
       for (auto& s : seen_) s.erase(s.begin(), s.end() - keep);

@@ -1,4 +1,4 @@
-// Symbols from a model, one after the other: streams that read and draw.
+// Generates symbols from a model, one at a time, in several parallel streams.
 #pragma once
 
 #include <cstdint>
@@ -9,39 +9,39 @@
 
 namespace aft::tasks {
 
-/// How the next symbol is drawn.
+/// How the next symbol is sampled.
 struct Sampling {
-  double temperature = 1;  ///< 0: the likeliest
-  int64_t top_k = 0;       ///< only the k likeliest; 0: all
-  double top_p = 1;        ///< only the likeliest that sum to p
-  int64_t symbols = 0;     ///< only symbols below it; 0: the whole vocabulary
+  double temperature = 1;  ///< 0: always the most likely symbol
+  int64_t top_k = 0;       ///< only the k most likely; 0: all
+  double top_p = 1;        ///< only the most likely with total probability p
+  int64_t symbols = 0;     ///< only symbols below this; 0: all
   uint64_t seed = 1;
-  uint64_t first = 0;  ///< number of the first stream, for its random numbers
+  uint64_t first = 0;  ///< index of the first stream, for its random numbers
 };
 
-/// B streams from one model, in step with each other: while the prompt of one
-/// still feeds it, a shorter one is already drawing. A model with an end
-/// (positions, full, local) starts again on the last half of its length when it
-/// gets there, so streams never end.
+/// B streams from one model that advance together. Prompts may differ in
+/// length: a stream with a short prompt already samples while others still read
+/// theirs. A model with a maximum length (positions, full, local) is restarted
+/// on the last half of that length when it reaches it, so streams never end.
 class Generator {
  public:
-  /// Prompts of symbols, one or more each. A stream draws the same whatever the
-  /// others do, but for rounding. Throws ConfigError where their states would
-  /// take more memory than the machine has.
+  /// Starts streams on prompts of one or more symbols. The output of a stream
+  /// does not depend on the other streams, except for rounding. Throws
+  /// ConfigError if the states would need more memory than the machine has.
   Generator(models::SequenceModel model, const Sampling& sampling,
             std::vector<std::vector<int64_t>> prompts);
-  /// Goes on where the generator that wrote `path` stood: the streams, what
-  /// they are about to draw and their random numbers are its own; of `sampling`
-  /// the seed has no effect. Prompts, one a stream, may be empty, and are fed
-  /// first. Throws io::Error for a file that does not fit the model.
+  /// Resumes the generator that wrote `path`: its streams, pending symbols and
+  /// random states. sampling.seed is ignored. Prompts, one per stream, may be
+  /// empty and are read first. Throws io::Error for a file that does not match
+  /// the model.
   Generator(models::SequenceModel model, const Sampling& sampling,
             const std::string& path, std::vector<std::vector<int64_t>> prompts);
-  /// Writes all that it takes to go on, as safetensors. Throws io::Error.
+  /// Writes everything needed to resume, as safetensors. Throws io::Error.
   void save(const std::string& path) const;
 
-  /// One position: each stream reads a symbol and draws the next. Returns what
-  /// was drawn, -1 where a prompt goes on. What is drawn last has not been
-  /// read.
+  /// Advances by one position: each stream reads a symbol and samples the next.
+  /// Returns the sampled symbols, -1 for streams that are still reading their
+  /// prompt. The last sampled symbol has not been read by the model yet.
   std::vector<int64_t> next();
   const models::SequenceModelState& state() const { return state_; }
 
@@ -52,17 +52,18 @@ class Generator {
 
   models::SequenceModel model_;
   Sampling sampling_;
-  std::vector<std::vector<int64_t>> prompts_, seen_;  // seen: for a new start
+  std::vector<std::vector<int64_t>> prompts_,
+      seen_;  // seen: kept for a restart
   std::vector<uint64_t> random_;
   models::SequenceModelState state_;
-  std::vector<int64_t> inputs_;  // what each stream reads next
-  size_t time_ = 0;              // symbols taken from the prompts
+  std::vector<int64_t> inputs_;  // the next input of each stream
+  size_t time_ = 0;              // symbols consumed from the prompts
 };
 
-/// The next random number in [0, 1) of a stream.
+/// The next random number of a stream, in [0, 1).
 double next_random(uint64_t& state);
-/// One symbol from logits [vocabulary]; random in [0, 1). Throws c10::Error for
-/// logits that are NaN or +inf.
+/// Samples one symbol from logits [vocabulary] with a random number in [0, 1).
+/// Throws c10::Error if a logit is NaN or +inf.
 int64_t draw(const torch::Tensor& logits, const Sampling& sampling,
              double random);
 

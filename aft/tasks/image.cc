@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "aft/data/image_files.h"
 #include "aft/nn/block.h"
-#include "aft/tasks/picture_files.h"
 
 namespace aft::tasks {
 namespace {
@@ -15,9 +15,9 @@ namespace {
 Json complete(const Json& given) {
   ImageConfig config;
   config.task = "image", config.model = Json::object();
-  models::from_json(given, config);
+  base::from_json(given, config);
   const auto check = [](bool good, const std::string& what) {
-    if (!good) throw models::ConfigError(what);
+    if (!good) throw base::ConfigError(what);
   };
   const auto& data = config.data;
   for (const auto& [name, side] :
@@ -28,28 +28,29 @@ Json complete(const Json& given) {
   }
   check(data.shift >= 0 && data.shift <= 255,
         "data.shift must be 0 to 255, got " + std::to_string(data.shift));
-  config.model = complete_picture_model(config.model, data.height, data.width);
-  const Json out = models::to_json(config);
-  models::check_sizes(out["model"]);
+  config.model = complete_image_model(config.model, data.height, data.width);
+  const Json out = base::to_json(config);
+  base::check_sizes(out["model"]);
   return out;
 }
 
-/// With first weights.
-PictureModel make_model(const ImageConfig& config) {
-  return PictureModel(config.model, config.data.height, config.data.width);
+/// With initial weights.
+ImageModel make_model(const ImageConfig& config) {
+  return ImageModel(config.model, config.data.height, config.data.width);
 }
 
-std::unique_ptr<train::Task> make(Json& json, const Progress& progress) {
+std::unique_ptr<train::Task> make(Json& json,
+                                  const ProgressCallback& progress) {
   ImageConfig config = config_as<ImageConfig>(json);
   auto& data = config.data;
-  Pictures pictures = Pictures::open(data.path, data.height, data.width,
-                                     data.valid_images, progress);
+  data::RawImages pictures = data::RawImages::open(
+      data.path, data.height, data.width, data.valid_images, progress);
   const std::string found = pictures.fingerprint();
   check_fingerprint(data.path.empty() ? "the built-in pictures" : data.path,
                     data.fingerprint, found);
   if (!data.path.empty()) data.path = absolute(data.path);
   data.fingerprint = found;
-  json = models::to_json(config);
+  json = base::to_json(config);
   return std::make_unique<ImageTask>(config, std::move(pictures));
 }
 
@@ -70,8 +71,8 @@ TaskKind image_kind() {
           model};
 }
 
-void augment(const PicturesConfig& config, const uint8_t* from, uint64_t random,
-             uint8_t* to) {
+void augment(const ImageDataConfig& config, const uint8_t* from,
+             uint64_t random, uint8_t* to) {
   const int64_t width = config.width;
   const bool flip = config.flip && (random & 1) != 0;
   const uint64_t values = 2 * static_cast<uint64_t>(config.shift) + 1;
@@ -87,32 +88,32 @@ void augment(const PicturesConfig& config, const uint8_t* from, uint64_t random,
   }
 }
 
-ImageTask::ImageTask(const ImageConfig& config, Pictures pictures)
+ImageTask::ImageTask(const ImageConfig& config, data::RawImages pictures)
     : config_(config),
       pictures_(std::move(pictures)),
       order_(pictures_.train().count,
              static_cast<uint64_t>(config.train.seed)) {
-  check_parts(config.data.path, pictures_.train().count,
-              pictures_.valid().count);
+  data::check_parts(config.data.path, pictures_.train().count,
+                    pictures_.valid().count);
   torch::manual_seed(static_cast<uint64_t>(config.train.seed));
   model_ = make_model(config);
   model_.recompute(config.train.recompute);
 }
 
 torch::Tensor ImageTask::loss(int64_t first, int64_t count, uint64_t seed) {
-  const PicturePart part = pictures_.train();
+  const data::ImagePart part = pictures_.train();
   std::vector<uint8_t> batch(static_cast<size_t>(count * part.size));
-  const uint64_t own = nn::mix(static_cast<uint64_t>(config_.train.seed), 3);
+  const uint64_t own = base::mix(static_cast<uint64_t>(config_.train.seed), 3);
   for (int64_t i = 0; i < count; ++i) {
     augment(config_.data, part[order_.at(first + i)],
-            nn::mix(own, static_cast<uint64_t>(first + i)),
+            base::mix(own, static_cast<uint64_t>(first + i)),
             batch.data() + i * part.size);
   }
   return -model_.log_prob(batch.data(), count, seed).mean();
 }
 
 train::Validation ImageTask::validate(int part, int parts) {
-  PicturePart some = pictures_.valid();
+  data::ImagePart some = pictures_.valid();
   const int64_t begin = some.count * part / parts,
                 end = some.count * (part + 1) / parts;
   if (begin == end) return {0, 0, {}, 0};
@@ -121,8 +122,8 @@ train::Validation ImageTask::validate(int part, int parts) {
   return {loss, loss, {}, static_cast<double>(end - begin)};
 }
 
-double evaluate(const PictureModel& model, const PicturePart& pictures,
-                int64_t batch, const Progress& progress) {
+double evaluate(const ImageModel& model, const data::ImagePart& pictures,
+                int64_t batch, const ProgressCallback& progress) {
   TORCH_CHECK(pictures.count >= 1, "evaluation needs a picture or more");
   TORCH_CHECK(pictures.size == model.size(), "a model for pictures of ",
               model.size(), " values cannot judge pictures of ", pictures.size);

@@ -1,26 +1,28 @@
-// Autoregressive images: a picture is the sequence of its sub-pixels, row by
-// row, red, green, blue of each pixel, and each is predicted from those before
-// it. Training and likelihood; picture_model.h draws.
+// Autoregressive image modelling: an image is the sequence of its sub-pixels,
+// row by row, with red, green and blue of each pixel, and each is predicted
+// from those before it. Training and likelihood; image_model.h generates
+// images.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "aft/tasks/data.h"
-#include "aft/tasks/picture_model.h"
-#include "aft/tasks/pictures.h"
+#include "aft/data/data.h"
+#include "aft/data/raw_images.h"
+#include "aft/tasks/image_model.h"
 #include "aft/tasks/task.h"
 
 namespace aft::tasks {
 
-struct PicturesConfig {
-  std::string path;  ///< Pictures::open; "": built in
+struct ImageDataConfig {
+  std::string path;  ///< see data::RawImages::open; "": built in
   int64_t height = 32, width = 32;
-  bool flip = true;            ///< training pictures: half of them mirrored
-  int64_t shift = 10;          ///< an integer in [-shift, shift] added to all
-  int64_t valid_images = 100;  ///< of the last for training, for validation
-  std::string fingerprint;     ///< of a run: Pictures::fingerprint()
+  bool flip = true;    ///< training: mirror with probability 1/2
+  int64_t shift = 10;  ///< training: add an integer in [-shift, shift]
+  int64_t valid_images =
+      100;                  ///< last training images, held out for validation
+  std::string fingerprint;  ///< set by a run: data::RawImages::fingerprint()
 
   template <class Self, class F>
   static void fields(Self& s, const F& f) {
@@ -30,24 +32,25 @@ struct PicturesConfig {
   }
 };
 
-/// A model of sequences has model.length 3 height width, model.start true and
-/// model.vocabulary 256: symbol 256 stands before the first sub-pixel.
-using ImageConfig = RunConfig<Json, PicturesConfig>;
+/// For a sequence model, model.length is 3 height width, model.start is true
+/// and model.vocabulary is 256; symbol 256 marks the start, before the first
+/// sub-pixel.
+using ImageConfig = RunConfig<Json, ImageDataConfig>;
 
 TaskKind image_kind();
 
-/// A training picture as the paper augments it: mirrored or not, one integer
-/// added to all sub-pixels, clipped to [0, 255]. from and to: [height, width,
-/// 3], not the same; random chooses.
-void augment(const PicturesConfig& config, const uint8_t* from, uint64_t random,
-             uint8_t* to);
+/// Augments a training image as in the paper: mirrors it or not, and adds one
+/// integer to all sub-pixels, clipped to [0, 255], both determined by `random`.
+/// `from` and `to` are [height, width, 3] and must not overlap.
+void augment(const ImageDataConfig& config, const uint8_t* from,
+             uint64_t random, uint8_t* to);
 
-/// Training a model on pictures.
+/// Trains a model on images.
 class ImageTask : public train::Task {
  public:
-  /// The model's first weights come from config.train.seed. Throws DataError,
-  /// c10::Error.
-  ImageTask(const ImageConfig& config, Pictures pictures);
+  /// The initial weights are drawn with config.train.seed. Throws
+  /// data::DataError, c10::Error.
+  ImageTask(const ImageConfig& config, data::RawImages pictures);
   torch::nn::Module& model() override { return *model_.module(); }
   torch::Tensor loss(int64_t first, int64_t count, uint64_t seed) override;
   using train::Task::validate;
@@ -56,14 +59,14 @@ class ImageTask : public train::Task {
 
  private:
   ImageConfig config_;
-  Pictures pictures_;
-  Order order_;
-  PictureModel model_;
+  data::RawImages pictures_;
+  data::Order order_;
+  ImageModel model_;
 };
 
-/// The mean loss of pictures in nats a sub-pixel. Throws c10::Error for none,
-/// or where their size is not the model's.
-double evaluate(const PictureModel& model, const PicturePart& pictures,
-                int64_t batch, const Progress& progress = {});
+/// The mean loss in nats per sub-pixel. Throws c10::Error if there are no
+/// images or their size differs from the model's.
+double evaluate(const ImageModel& model, const data::ImagePart& pictures,
+                int64_t batch, const ProgressCallback& progress = {});
 
 }  // namespace aft::tasks

@@ -1,18 +1,18 @@
-#include "aft/tasks/picture_model.h"
+#include "aft/tasks/image_model.h"
 
 #include <ATen/ATen.h>
 
 #include "aft/models/pixelcnn.h"
 #include "aft/models/pixelcnn_pp.h"
 #include "aft/models/pixelsnail.h"
-#include "aft/tasks/memory.h"
+#include "aft/tasks/memory_limit.h"
 
 namespace aft::tasks {
 namespace {
 
 constexpr int64_t kStart = 256;
 
-/// The one list of networks.
+/// A network over whole images.
 struct Network {
   std::string name;
   Json (*complete)(const Json& given);
@@ -25,8 +25,8 @@ Network network() {
   return {Config().network,
           [](const Json& given) {
             Config config;
-            models::from_json(given, config, "model");
-            return models::to_json(config);
+            base::from_json(given, config, "model");
+            return base::to_json(config);
           },
           [](const Json& model) {
             const auto made = std::make_shared<Impl>(config_as<Config>(model));
@@ -35,7 +35,7 @@ Network network() {
           }};
 }
 
-/// Of a model's configuration; null: a model of sequences.
+/// The network of a model configuration; null for a sequence model.
 const Network* find(const Json& model) {
   static const std::vector<Network> all = {
       network<models::PixelCNNConfig, models::PixelCNNImpl>(),
@@ -45,16 +45,16 @@ const Network* find(const Json& model) {
 }
 
 void check(bool good, const std::string& what) {
-  if (!good) throw models::ConfigError(what);
+  if (!good) throw base::ConfigError(what);
 }
 
 }  // namespace
 
-Json complete_picture_model(const Json& given, int64_t height, int64_t width) {
+Json complete_image_model(const Json& given, int64_t height, int64_t width) {
   if (const Network* network = find(given)) return network->complete(given);
   models::SequenceModelConfig model;
   model.start = true, model.length = 0;
-  models::from_json(given, model, "model");
+  base::from_json(given, model, "model");
   const auto follow = [](const char* key, int64_t& value, const char* from,
                          int64_t expected) {
     if (value == 0) value = expected;
@@ -70,11 +70,11 @@ Json complete_picture_model(const Json& given, int64_t height, int64_t width) {
   check(model.vocabulary == 256,
         "model.vocabulary must be 256 for images, got " +
             std::to_string(model.vocabulary));
-  return models::to_json(model);
+  return base::to_json(model);
 }
 
-PictureModel::PictureModel(models::SequenceModel model, int64_t height,
-                           int64_t width)
+ImageModel::ImageModel(models::SequenceModel model, int64_t height,
+                       int64_t width)
     : height_(height),
       width_(width),
       sequence_(std::move(model)),
@@ -84,26 +84,26 @@ PictureModel::PictureModel(models::SequenceModel model, int64_t height,
               ", got ", sequence_->config.length);
 }
 
-PictureModel::PictureModel(const Json& model, int64_t height, int64_t width)
+ImageModel::ImageModel(const Json& model, int64_t height, int64_t width)
     : height_(height), width_(width) {
   if (const Network* network = find(model)) {
     std::tie(module_, network_) = network->make(model);
   } else {
-    *this = PictureModel(
+    *this = ImageModel(
         models::SequenceModel(config_as<models::SequenceModelConfig>(model)),
         height, width);
   }
 }
 
-void PictureModel::recompute(bool on) {
+void ImageModel::recompute(bool on) {
   TORCH_CHECK(!on || !network_,
               "train.recompute must be false for a network over pictures, "
               "got true");
   if (!network_) sequence_->recompute(on);
 }
 
-torch::Tensor PictureModel::log_prob(const uint8_t* pictures, int64_t count,
-                                     uint64_t seed) const {
+torch::Tensor ImageModel::log_prob(const uint8_t* pictures, int64_t count,
+                                   uint64_t seed) const {
   const torch::Tensor values =
       at::from_blob(const_cast<uint8_t*>(pictures), {count, size()}, at::kByte)
           .to(device_of(*module_), at::kLong);
@@ -120,9 +120,9 @@ torch::Tensor PictureModel::log_prob(const uint8_t* pictures, int64_t count,
               .view({count, size()});
 }
 
-std::vector<std::vector<uint8_t>> PictureModel::complete(
+std::vector<std::vector<uint8_t>> ImageModel::complete(
     const Sampling& sampling, const std::vector<std::vector<uint8_t>>& given,
-    const Progress& progress) const {
+    const ProgressCallback& progress) const {
   for (const auto& g : given)
     TORCH_CHECK(static_cast<int64_t>(g.size()) <= size(),
                 "a picture of this model has ", size(), " values, but ",
@@ -131,9 +131,9 @@ std::vector<std::vector<uint8_t>> PictureModel::complete(
                    : stream(sampling, given, progress));
 }
 
-std::vector<std::vector<uint8_t>> PictureModel::stream(
+std::vector<std::vector<uint8_t>> ImageModel::stream(
     const Sampling& sampling, const std::vector<std::vector<uint8_t>>& given,
-    const Progress& progress) const {
+    const ProgressCallback& progress) const {
   std::vector<std::vector<int64_t>> prompts;
   for (const auto& g : given) {
     prompts.emplace_back(1, kStart);
@@ -150,22 +150,22 @@ std::vector<std::vector<uint8_t>> PictureModel::stream(
   return out;
 }
 
-std::vector<std::vector<uint8_t>> PictureModel::redo(
+std::vector<std::vector<uint8_t>> ImageModel::redo(
     const Sampling& sampling, const std::vector<std::vector<uint8_t>>& given,
-    const Progress& progress) const {
+    const ProgressCallback& progress) const {
   at::NoGradGuard no_grad;
-  if (module_->is_training()) module_->eval();  // others may be reading
+  if (module_->is_training()) module_->eval();  // others may be reading it
   const int64_t B = static_cast<int64_t>(given.size());
   std::vector<std::vector<uint8_t>> out = given;
   std::vector<uint64_t> random;
   for (int64_t b = 0; b < B; ++b)
     random.push_back(
-        nn::mix(sampling.seed, sampling.first + static_cast<uint64_t>(b)));
+        base::mix(sampling.seed, sampling.first + static_cast<uint64_t>(b)));
   const torch::Tensor values = at::zeros({B, size()}, at::kLong);
   const torch::Tensor grid = values.view({B, height_, width_, 3});
   auto value = values.accessor<int64_t, 2>();
   for (int64_t t = 0; t < size(); ++t) {
-    torch::Tensor logits;  // where a picture needs them
+    torch::Tensor logits;  // computed only if an image needs them
     for (int64_t b = 0; b < B; ++b) {
       auto& picture = out[static_cast<size_t>(b)];
       if (static_cast<int64_t>(picture.size()) == t) {
@@ -182,10 +182,10 @@ std::vector<std::vector<uint8_t>> PictureModel::redo(
   return out;
 }
 
-PictureModel load_picture_model(const std::string& directory, const Json& model,
-                                int64_t height, int64_t width) {
-  PictureModel out =
-      within_memory([&] { return PictureModel(model, height, width); },
+ImageModel load_image_model(const std::string& directory, const Json& model,
+                            int64_t height, int64_t width) {
+  ImageModel out =
+      within_memory([&] { return ImageModel(model, height, width); },
                     directory + "/model.safetensors");
   load_weights(directory, *out.module());
   return out;

@@ -1,4 +1,4 @@
-#include "aft/tasks/inside.h"
+#include "aft/tasks/introspection.h"
 
 #include <ATen/ATen.h>
 
@@ -13,8 +13,8 @@ namespace {
 
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 
-/// exp(w) of rows [t0, t1) and all T keys, NaN where nothing is seen.
-/// window < 0: everywhere.
+/// exp(w) of rows [t0, t1) and all T keys; NaN at masked positions. window < 0
+/// means no window.
 template <class Layer>
 torch::Tensor rows_of(const Layer& m, int64_t t0, int64_t t1, int64_t window,
                       bool window_only) {
@@ -25,7 +25,7 @@ torch::Tensor rows_of(const Layer& m, int64_t t0, int64_t t1, int64_t window,
   } else if (m.u.defined()) {
     w = at::matmul(m.u.narrow(0, t0, t1 - t0), m.v.t()).exp_();
   } else {
-    w = at::ones({t1 - t0, T});  // a window of 0
+    w = at::ones({t1 - t0, T});  // the window is 0
   }
   const torch::Tensor ahead =
       at::arange(T).unsqueeze(0) - at::arange(t0, t1).unsqueeze(1);
@@ -51,7 +51,8 @@ Biases pair_biases(const Layer& m, int64_t most, int64_t window,
   return out;
 }
 
-/// x [B, positions, channels] to [B, channels, rows, columns], less the token.
+/// Reshapes x [B, positions, channels] to [B, channels, rows, columns], without
+/// the class token.
 torch::Tensor on_grid(const torch::Tensor& x, int64_t token, int64_t rows,
                       int64_t columns) {
   return x.narrow(1, token, rows * columns)
@@ -59,7 +60,7 @@ torch::Tensor on_grid(const torch::Tensor& x, int64_t token, int64_t rows,
       .reshape({x.size(0), x.size(2), rows, columns});
 }
 
-/// Calls look(layer, block, what its mixer gets) for each block of a model.
+/// Calls look(layer, block, input of its mixer) for each block of a model.
 template <class F>
 void walk(models::ClassifierImpl& model, const torch::Tensor& images,
           const F& look) {
@@ -117,7 +118,7 @@ void RelativeAttention::add(const torch::Tensor& images) {
     rows_ = rows, columns_ = columns;
     const torch::Tensor at = at::arange(N), y = at.div(columns, "floor"),
                         x = at.remainder(columns);
-    // Of key less query, from 0 on.
+    // Key position minus query position, shifted to start at 0.
     const auto offset = [](const torch::Tensor& of, int64_t most) {
       return of.unsqueeze(0) - of.unsqueeze(1) + most;
     };

@@ -1,5 +1,5 @@
-// What a model has inside, as numbers to look at: position biases, the keys of
-// an image, and what attention looks at, by relative position.
+// Extracts a model's internals for visualisation: position biases, the keys of
+// an image, and attention by relative position.
 #pragma once
 
 #include <torch/types.h>
@@ -14,44 +14,45 @@ namespace aft::tasks {
 
 /// The position biases of a mixer.
 struct Biases {
-  /// aft-full, aft-local: exp(w) [1, t, j]; 1 outside of the window, 0 there
-  /// with window_only, NaN where a causal layer sees nothing. aft-conv:
-  /// exp(w) - 1, [heads, kernel...], as the operator gets it. Undefined for
-  /// mixers without position biases.
+  /// aft-full, aft-local: exp(w) [1, t, j]; outside the window 1, or 0 with
+  /// window_only; NaN at positions masked by causality. aft-conv: exp(w) - 1,
+  /// [heads, kernel...], as passed to the operator. Undefined for mixers
+  /// without position biases.
   torch::Tensor values;
-  bool relative = false;  ///< of relative positions: aft-conv
-  int64_t block = 1;      ///< a number is the mean of block x block positions
+  bool relative = false;  ///< indexed by relative position: aft-conv
+  int64_t block = 1;  ///< each value is the mean over block x block positions
 };
 
-/// Of a mixer in evaluation mode. Where there are more than `most` positions,
-/// means of blocks of them; memory O(most T).
+/// The mixer must be in evaluation mode. With more than `most` positions,
+/// values are averaged over blocks. Memory O(most T).
 Biases position_biases(const nn::Mixer& mixer, int64_t most);
 
-/// The keys of images [B, 3, H, W], normalised, layer by layer: [B, channels,
-/// rows, columns] each, the class token left out; channels: the heads of
-/// aft-conv, the width of other AFT. The model must not be folded. Throws
-/// c10::Error for a mixer that is no AFT.
+/// The keys of normalised images [B, 3, H, W], one tensor [B, channels, rows,
+/// columns] per layer, without the class token. channels is the number of heads
+/// for aft-conv, the width for other AFT variants. The model must not be
+/// folded. Throws c10::Error if the mixer is not an AFT.
 std::vector<torch::Tensor> keys_of(models::ClassifierImpl& model,
                                    const torch::Tensor& images);
 
-/// What attention looks at, by relative position, in the mean over queries and
-/// images: the paper's Figure 1. The class token is left out, as a query and as
-/// a key; what is left of the softmax is not scaled up again.
+/// Attention weights by relative position, averaged over queries and images, as
+/// in the paper's Figure 1. The class token is excluded as a query and as a
+/// key; the remaining weights are not renormalised.
 class RelativeAttention {
  public:
   enum class Divisor {
-    kQueries,  ///< all queries: offsets that often leave the image get less
-    kPairs,    ///< the queries that have a key at the offset
+    kQueries,  ///< all queries: offsets that often fall outside the image get
+               ///< less weight
+    kPairs,    ///< only the queries that have a key at the offset
   };
-  /// The model must not be folded. Throws c10::Error unless its mixer is
-  /// attention.
+  /// The model must not be folded and must outlive this object. Throws
+  /// c10::Error unless its mixer is attention.
   explicit RelativeAttention(models::ClassifierImpl& model);
 
-  /// Takes in images [B, 3, H, W], normalised, all of one size.
+  /// Accumulates normalised images [B, 3, H, W], all of one size.
   void add(const torch::Tensor& images);
   int64_t images() const { return images_; }
-  /// [layers, heads, 2 rows - 1, 2 columns - 1], double; the centre is the
-  /// query itself. Throws c10::Error before the first image.
+  /// [layers, heads, 2 rows - 1, 2 columns - 1], double; the query is at the
+  /// centre. Throws c10::Error if no image was added.
   torch::Tensor mean(Divisor divisor) const;
 
  private:

@@ -9,8 +9,8 @@
 namespace aft::tasks {
 namespace {
 
-/// int64 [count, T] of windows that begin at starts.
-torch::Tensor gather(Bytes text, const std::vector<int64_t>& starts,
+/// Gathers the windows that begin at `starts`: int64 [count, T].
+torch::Tensor gather(data::Bytes text, const std::vector<int64_t>& starts,
                      int64_t T) {
   torch::Tensor out =
       at::empty({static_cast<int64_t>(starts.size()), T}, at::kLong);
@@ -24,22 +24,22 @@ torch::Tensor gather(Bytes text, const std::vector<int64_t>& starts,
 Json complete(const Json& given) {
   LanguageConfig config;
   config.task = "language";
-  models::from_json(given, config);
-  const Json out = models::to_json(config);
-  models::check_sizes(out["model"]);
+  base::from_json(given, config);
+  const Json out = base::to_json(config);
+  base::check_sizes(out["model"]);
   return out;
 }
 
-std::unique_ptr<train::Task> make(Json& json, const Progress&) {
+std::unique_ptr<train::Task> make(Json& json, const ProgressCallback&) {
   LanguageConfig config = config_as<LanguageConfig>(json);
   auto& data = config.data;
-  Text text = Text::open(data.path, data.mode, data.symbols);
+  data::Text text = data::Text::open(data.path, data.mode, data.symbols);
   const std::string found = text.fingerprint();
   check_fingerprint(data.path.empty() ? "the built-in text" : data.path,
                     data.fingerprint, found);
   if (!data.path.empty()) data.path = absolute(data.path);
   data.symbols = text.symbols(), data.fingerprint = found;
-  json = models::to_json(config);
+  json = base::to_json(config);
   return std::make_unique<LanguageTask>(config, std::move(text));
 }
 
@@ -52,7 +52,7 @@ TaskKind language_kind() {
           sequence_model};
 }
 
-LanguageTask::LanguageTask(const LanguageConfig& config, Text text)
+LanguageTask::LanguageTask(const LanguageConfig& config, data::Text text)
     : config_(config),
       text_(std::move(text)),
       windows_(text_.train().size, config.model.length,
@@ -88,13 +88,14 @@ train::Validation LanguageTask::validate(int part, int parts) {
                 begin = windows * part / parts * T,
                 end = std::min(windows * (part + 1) / parts * T, predictions);
   if (begin >= end) return {0, 0, {}, 0};
-  const Bytes text{text_.valid().data + begin, end - begin + 1};
+  const data::Bytes text{text_.valid().data + begin, end - begin + 1};
   const double loss = evaluate(model_, text, T, T, config_.train.batch);
   return {loss, loss, {}, static_cast<double>(end - begin)};
 }
 
-double evaluate(models::SequenceModel model, Bytes text, int64_t T,
-                int64_t stride, int64_t batch, const Progress& progress) {
+double evaluate(models::SequenceModel model, data::Bytes text, int64_t T,
+                int64_t stride, int64_t batch,
+                const ProgressCallback& progress) {
   TORCH_CHECK(text.size >= 2, "evaluation needs 2 bytes or more, got ",
               text.size);
   TORCH_CHECK(T >= 1 && stride >= 1 && stride <= T,
@@ -103,10 +104,10 @@ double evaluate(models::SequenceModel model, Bytes text, int64_t T,
   at::NoGradGuard no_grad;
   const bool was_training = model->is_training();
   model->eval();
-  const int64_t all = text.size - 1;  // predictions
+  const int64_t all = text.size - 1;  // number of predictions
   double total = 0;
-  // Window i covers inputs [i stride, i stride + T); of its predictions those
-  // count that no window before it made.
+  // Window i covers inputs [i stride, i stride + T). Only predictions that no
+  // earlier window made are counted.
   std::vector<int64_t> starts;
   int64_t done = 0;
   const auto run = [&] {
@@ -131,7 +132,7 @@ double evaluate(models::SequenceModel model, Bytes text, int64_t T,
   };
   for (int64_t start = 0; done < all; start += stride) {
     const bool shorter = start + T > all;
-    if (shorter) run();  // windows of a batch have one width
+    if (shorter) run();  // all windows of a batch have the same length
     if (done >= all) break;
     starts.push_back(start);
     if (shorter || static_cast<int64_t>(starts.size()) == batch ||

@@ -1,20 +1,21 @@
-// Byte language modelling: what a run is, training it, measuring it.
+// Byte-level language modelling: configuration, training and evaluation.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "aft/data/text.h"
 #include "aft/tasks/task.h"
-#include "aft/tasks/text.h"
 
 namespace aft::tasks {
 
 struct TextConfig {
-  std::string path;              ///< a file; "": the built-in text
-  std::string mode = "bytes";    ///< Text: bytes, txl or eos
-  int64_t valid_bytes = 100000;  ///< of the validation part, used in training
-  std::string symbols;           ///< of a trained model: Text::symbols()
-  std::string fingerprint;       ///< of a run: Text::fingerprint()
+  std::string path;            ///< a file; "": the built-in text
+  std::string mode = "bytes";  ///< see data::Text: bytes, txl or eos
+  int64_t valid_bytes =
+      100000;               ///< bytes of the validation part used in training
+  std::string symbols;      ///< set by a run: data::Text::symbols()
+  std::string fingerprint;  ///< set by a run: data::Text::fingerprint()
 
   template <class Self, class F>
   static void fields(Self& s, const F& f) {
@@ -27,12 +28,12 @@ using LanguageConfig = RunConfig<models::SequenceModelConfig, TextConfig>;
 
 TaskKind language_kind();
 
-/// Training a model on a text.
+/// Trains a model on a text.
 class LanguageTask : public train::Task {
  public:
-  /// The model's first weights come from config.train.seed. Throws DataError,
-  /// c10::Error.
-  LanguageTask(const LanguageConfig& config, Text text);
+  /// The initial weights are drawn with config.train.seed. Throws
+  /// data::DataError, c10::Error.
+  LanguageTask(const LanguageConfig& config, data::Text text);
   torch::nn::Module& model() override { return *model_; }
   torch::Tensor loss(int64_t first, int64_t count, uint64_t seed) override;
   using train::Task::validate;
@@ -41,16 +42,17 @@ class LanguageTask : public train::Task {
 
  private:
   LanguageConfig config_;
-  Text text_;
-  Windows windows_;
+  data::Text text_;
+  data::Windows windows_;
   models::SequenceModel model_{nullptr};
 };
 
-/// The mean loss of a text in nats a byte, each byte predicted once, from what
-/// came before it in windows of T bytes, `stride` apart: stride = T does not
-/// overlap, a smaller one gives every byte but the first ones at least T -
-/// stride bytes of context.
-double evaluate(models::SequenceModel model, Bytes text, int64_t T,
-                int64_t stride, int64_t batch, const Progress& progress = {});
+/// The mean loss of a text in nats per byte. Each byte is predicted once, from
+/// the preceding bytes of a window of T bytes; windows start `stride` apart.
+/// With stride = T they do not overlap; a smaller stride gives every byte
+/// except the first ones at least T - stride bytes of context.
+double evaluate(models::SequenceModel model, data::Bytes text, int64_t T,
+                int64_t stride, int64_t batch,
+                const ProgressCallback& progress = {});
 
 }  // namespace aft::tasks

@@ -1,4 +1,4 @@
-#include "aft/tasks/memory.h"
+#include "aft/tasks/memory_limit.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <unistd.h>
@@ -7,20 +7,20 @@
 #include <cstring>
 #include <utility>
 
+#include "aft/base/config.h"
 #include "aft/io/safetensors.h"
-#include "aft/models/config.h"
 
 namespace aft::tasks {
 namespace {
 
 thread_local MemoryLimit* limit = nullptr;
 
-/// Stands before the allocator of tensors, and asks the limit.
+/// Wraps the CPU allocator and charges allocations to the limit.
 class Asking final : public c10::Allocator {
  public:
   explicit Asking(c10::Allocator* next) : next_(next) {}
-  // Which of these two is LibTorch's, and whether the last one is, depends on
-  // its version: hence no `override`.
+  // Which overload of allocate is virtual in LibTorch, and whether copy_data
+  // is, depends on its version: hence no `override`.
   c10::DataPtr allocate(size_t bytes) const {
     if (limit) limit->take(static_cast<double>(bytes));
     return next_->allocate(bytes);
@@ -38,18 +38,13 @@ class Asking final : public c10::Allocator {
 };
 
 std::string gigabytes(double bytes) {
-  return models::shown(std::round(bytes / 1e6) / 1e3) + " GB";
+  return base::shown(std::round(bytes / 1e6) / 1e3) + " GB";
 }
 
 }  // namespace
 
-double machine_memory() {
-  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<double>(sysconf(_SC_PAGESIZE));
-}
-
 MemoryLimit::MemoryLimit(double bytes) : bytes_(bytes), before_(limit) {
-  // For good: tensors that it has made may live as long as the program.
+  // Never uninstalled: tensors that it allocated may live until exit.
   static const bool installed = [] {
     c10::SetCPUAllocator(new Asking(c10::GetCPUAllocator()));
     return true;
@@ -81,9 +76,9 @@ double bytes_of(const std::string& weights) {
 }  // namespace
 
 double memory_for(const std::string& weights) {
-  // First weights are drawn, and some computed (Performer's by QR), before
-  // those of the file replace them: of all kinds of models the most is below 8
-  // times the weights (memory_test).
+  // Initial weights are drawn, and some are computed (Performer's by QR),
+  // before the file's weights replace them. Over all models this takes less
+  // than 8 times the size of the weights (memory_test).
   constexpr double kTimes = 16, kRoom = 1 << 28;
   return kRoom + kTimes * bytes_of(weights);
 }
@@ -91,10 +86,10 @@ double memory_for(const std::string& weights) {
 void refuse_size(const std::string& weights, const std::string& what,
                  double limit) {
   if (weights.empty())
-    throw models::ConfigError(what + " ask for more than the " +
-                              gigabytes(limit) +
-                              " of memory that this machine has");
-  throw io::Error(weights + ": has " + models::shown(bytes_of(weights)) +
+    throw base::ConfigError(what + " ask for more than the " +
+                            gigabytes(limit) +
+                            " of memory that this machine has");
+  throw io::Error(weights + ": has " + base::shown(bytes_of(weights)) +
                   " bytes of weights, but the sizes in config.json ask for a "
                   "model that takes more than " +
                   gigabytes(limit));

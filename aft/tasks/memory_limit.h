@@ -1,23 +1,23 @@
-// How much memory a model may ask for, known before it gets it: the sizes in a
-// configuration are numbers that anybody can write.
+// Limits the memory that creating a model may use, since the sizes in a
+// configuration are untrusted.
 #pragma once
 
 #include <stdexcept>
 #include <string>
 
+#include "aft/data/data.h"
+
 namespace aft::tasks {
 
-/// Bytes of memory that this machine has.
-double machine_memory();
-
-/// A tensor beyond the limit.
+/// Thrown by an allocation beyond the limit.
 struct TooLarge : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// While it lives, the tensors that this thread makes on the CPU may take
-/// `bytes` in all, those that are gone again too; the one beyond throws
-/// TooLarge and gets nothing. Of several the last one counts.
+/// While it exists, CPU tensors that this thread allocates may take `bytes` in
+/// total, counting tensors that have been freed. The allocation that exceeds
+/// the limit throws TooLarge. If several are nested, only the innermost
+/// applies.
 class MemoryLimit {
  public:
   explicit MemoryLimit(double bytes);
@@ -25,7 +25,7 @@ class MemoryLimit {
   MemoryLimit(const MemoryLimit&) = delete;
   MemoryLimit& operator=(const MemoryLimit&) = delete;
   double used() const { return used_; }
-  /// The allocator's.
+  /// Called by the allocator.
   void take(double bytes);
 
  private:
@@ -34,22 +34,22 @@ class MemoryLimit {
   MemoryLimit* const before_;
 };
 
-/// What the model of a safetensors file may take while it is made, from the
-/// bytes of its weights. Throws io::Error.
+/// The memory that creating the model of a safetensors file may use, derived
+/// from the size of its weights. Throws io::Error.
 double memory_for(const std::string& weights);
 [[noreturn]] void refuse_size(const std::string& weights,
                               const std::string& what, double limit);
 
-/// make(), which makes a model or its state, where that takes no more memory
-/// than the machine has. Throws ConfigError otherwise, which says that `what`
-/// asks for more.
-/// With a safetensors file of its weights: where it takes no more than such
-/// weights need. Throws io::Error, which names the file, otherwise.
+/// Calls make(), which creates a model or its state, and limits its memory to
+/// that of the machine. Throws ConfigError, which says that `what` asks for
+/// more, if it needs more. With `weights`, a safetensors file, the limit is
+/// what such weights need, and the error is an io::Error that names the file.
 template <class Make>
 auto within_memory(const Make& make, const std::string& weights = "",
                    const std::string& what = "the sizes in model.*")
     -> decltype(make()) {
-  const double limit = weights.empty() ? machine_memory() : memory_for(weights);
+  const double limit =
+      weights.empty() ? data::machine_memory() : memory_for(weights);
   const MemoryLimit guard(limit);
   try {
     return make();

@@ -3,37 +3,20 @@
 #include <algorithm>
 
 #include "aft/tasks/embedded.h"
-#include "aft/tasks/text.h"
 
 namespace aft::tasks {
 namespace {
 
 constexpr std::string_view kFolder = "presets/", kEnding = ".json";
 
-bool is_preset(std::string_view name) {
-  return name.substr(0, kFolder.size()) == kFolder;
-}
-
 }  // namespace
 
-Bytes built_in_text() {
-  static const std::string text = [] {
-    std::string all;
-    for (const auto& file : embedded::all()) {
-      if (!is_preset(file.name)) all.append(file.content).append("\n");
-    }
-    return all;
-  }();
-  return {reinterpret_cast<const uint8_t*>(text.data()),
-          static_cast<int64_t>(text.size())};
-}
-
-Preset parse_preset(const std::string& where, const models::Json& j) {
+Preset parse_preset(const std::string& where, const base::Json& j) {
   Preset p;
   p.name = where;
   if (!j.is_object())
-    throw models::ConfigError(where + ": expected an object {...}, got " +
-                              models::kind_of(j));
+    throw base::ConfigError(where + ": expected an object {...}, got " +
+                            base::kind_of(j));
   if (!j.contains("config")) {
     p.config = j;
     return p;
@@ -46,8 +29,8 @@ Preset parse_preset(const std::string& where, const models::Json& j) {
     } else if (item.key() == "config") {
       p.config = item.value();
     } else {
-      throw models::ConfigError(where + ": unknown key '" + item.key() +
-                                "'; a preset has about, paper and config");
+      throw base::ConfigError(where + ": unknown key '" + item.key() +
+                              "'; a preset has about, paper and config");
     }
   }
   return p;
@@ -57,10 +40,9 @@ const std::vector<Preset>& presets() {
   static const std::vector<Preset> all = [] {
     std::vector<Preset> out;
     for (const auto& file : embedded::all()) {
-      if (!is_preset(file.name)) continue;
       const std::string name(file.name.substr(
           kFolder.size(), file.name.size() - kFolder.size() - kEnding.size()));
-      out.push_back(parse_preset(name, models::Json::parse(file.content)));
+      out.push_back(parse_preset(name, base::Json::parse(file.content)));
     }
     std::sort(out.begin(), out.end(),
               [](const Preset& a, const Preset& b) { return a.name < b.name; });
@@ -75,9 +57,8 @@ const Preset& preset(const std::string& name) {
     if (p.name == name) return p;
     known.push_back(p.name);
   }
-  throw models::ConfigError("there is no preset '" + name +
-                            "'; the nearest are " +
-                            models::nearest(name, known));
+  throw base::ConfigError("there is no preset '" + name +
+                          "'; the nearest are " + base::nearest(name, known));
 }
 
 }  // namespace aft::tasks

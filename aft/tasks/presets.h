@@ -1,27 +1,26 @@
 // The presets: a configuration for every row of the paper's tables, and small
-// ones. Files in presets/, part of the library.
+// ones. They are the files in presets/, embedded in the library.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "aft/models/config.h"
+#include "aft/base/config.h"
 
 namespace aft::tasks {
 
 struct Preset {
   std::string name, about;
-  models::Json paper;  ///< the paper's figures of that row; null: none
-  models::Json
-      config;  ///< as in config.json; what is not named has its default
+  base::Json paper;   ///< the paper's results for that row; null: none
+  base::Json config;  ///< as in config.json; missing keys have their defaults
 };
 
-/// All, in the order of their names.
+/// All presets, sorted by name.
 const std::vector<Preset>& presets();
-/// Throws ConfigError with the nearest names.
+/// Throws ConfigError, which suggests the closest names.
 const Preset& preset(const std::string& name);
-/// A preset or a configuration from JSON; `where` opens messages. Throws
-/// ConfigError.
-Preset parse_preset(const std::string& where, const models::Json& j);
+/// Parses a preset or a configuration. `where` is the prefix of error messages.
+/// Throws ConfigError.
+Preset parse_preset(const std::string& where, const base::Json& j);
 
 }  // namespace aft::tasks

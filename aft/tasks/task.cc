@@ -4,13 +4,14 @@
 
 #include <cstdlib>
 
+#include "aft/data/data.h"
 #include "aft/io/file.h"
+#include "aft/io/json_file.h"
 #include "aft/io/safetensors.h"
 #include "aft/tasks/classification.h"
-#include "aft/tasks/data.h"
 #include "aft/tasks/image.h"
 #include "aft/tasks/language.h"
-#include "aft/tasks/memory.h"
+#include "aft/tasks/memory_limit.h"
 #include "aft/train/checkpoint.h"
 
 namespace aft::tasks {
@@ -29,26 +30,26 @@ const TaskKind& task_kind(const Json& config) {
     if (name == kind.name) return kind;
     known += (known.empty() ? "" : ", ") + kind.name;
   }
-  throw models::ConfigError("task must be one of " + known + ", got " +
-                            models::kind_of(name));
+  throw base::ConfigError("task must be one of " + known + ", got " +
+                          base::kind_of(name));
 }
 
 Json load_config(const std::string& directory) {
   const std::string path = directory + "/config.json";
-  const Json read = models::read_json_file(path);
+  const Json read = io::read_json_file(path);
   try {
     return task_kind(read).complete(read);
-  } catch (const models::ConfigError& e) {
-    throw models::ConfigError(path + ": " + e.what());
+  } catch (const base::ConfigError& e) {
+    throw base::ConfigError(path + ": " + e.what());
   }
 }
 
 Json load_config(const std::string& directory, const std::string& task) {
   const Json config = load_config(directory);
   if (config["task"] != task)
-    throw models::ConfigError(
-        directory + "/config.json: task must be " + task + " here, got " +
-        config["task"].get<std::string>() + "; " + task_kind(config).next);
+    throw base::ConfigError(directory + "/config.json: task must be " + task +
+                            " here, got " + config["task"].get<std::string>() +
+                            "; " + task_kind(config).next);
   return config;
 }
 
@@ -66,7 +67,8 @@ std::shared_ptr<torch::nn::Module> make_model(const Json& config,
                        there ? weights : "");
 }
 
-std::unique_ptr<train::Task> make_task(Json& config, const Progress& progress,
+std::unique_ptr<train::Task> make_task(Json& config,
+                                       const ProgressCallback& progress,
                                        const std::string& weights) {
   return within_memory([&] { return task_kind(config).make(config, progress); },
                        weights);
@@ -102,7 +104,7 @@ torch::Tensor cross_entropy(const torch::Tensor& logits,
 void check_fingerprint(const std::string& data, const std::string& expected,
                        const std::string& found) {
   if (expected.empty() || expected == found) return;
-  throw DataError(
+  throw data::DataError(
       data + ": is not what the run began with: expected data.fingerprint " +
       expected + ", got " + found +
       "; `--data` gives the right one, `--set data.fingerprint=` goes on "

@@ -1,5 +1,5 @@
-// What all tasks have in common, and the list of them: a configuration in JSON
-// to something that the trainer trains.
+// The list of tasks and what they share: turns a JSON configuration into a task
+// for the trainer.
 #pragma once
 
 #include <functional>
@@ -7,15 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "aft/models/config.h"
+#include "aft/base/config.h"
+#include "aft/data/data.h"
 #include "aft/models/sequence_model.h"
 #include "aft/train/trainer.h"
 
 namespace aft::tasks {
 
-using models::Json;
+using base::Json;
 
-/// config.json, and a preset.
+/// The structure of config.json and of presets.
 template <class Model, class Data>
 struct RunConfig {
   std::string task;
@@ -30,53 +31,52 @@ struct RunConfig {
   }
 };
 
-/// Told of long work: how much of it is done. May be empty.
-using Progress = std::function<void(int64_t done, int64_t all)>;
+using data::ProgressCallback;
 
 struct TaskKind {
-  std::string name;  ///< config.json's "task"
-  std::string unit;  ///< the loss in bits is called so: bpc, bits/dim; "": by
-                     ///< no name
-  std::string next;  ///< what to do with a trained model DIR: "`aft ...`"
+  std::string name;  ///< value of "task" in config.json
+  std::string unit;  ///< name of the loss in bits: bpc, bits/dim; "": none
+  std::string next;  ///< next command for a trained model DIR: "`aft ...`"
   std::vector<std::string> fixed;    ///< keys of data that a run cannot change
   std::vector<std::string> derived;  ///< keys of model that follow from others
-  /// The configuration with every key that it does not name at its default.
-  /// Throws ConfigError: unknown keys, values of a wrong kind.
+  /// Fills in defaults for missing keys. Throws ConfigError for unknown keys
+  /// and values of the wrong type.
   Json (*complete)(const Json& config);
-  /// Opens the data, makes the model with its first weights, and writes into
-  /// the (complete) configuration what identifies the data. Throws ConfigError,
-  /// DataError, c10::Error; DataError where the configuration has identified
-  /// other data.
-  std::unique_ptr<train::Task> (*make)(Json& config, const Progress& progress);
-  /// The model of a complete configuration, with first weights. Throws
-  /// c10::Error.
+  /// Opens the data, creates the model with initial weights, and records the
+  /// identity of the data in the (complete) configuration. Throws ConfigError,
+  /// data::DataError, c10::Error; data::DataError also if the configuration
+  /// already identifies other data.
+  std::unique_ptr<train::Task> (*make)(Json& config,
+                                       const ProgressCallback& progress);
+  /// Creates the model of a complete configuration, with initial weights.
+  /// Throws c10::Error.
   std::shared_ptr<torch::nn::Module> (*model)(const Json& config);
 };
 
 const std::vector<TaskKind>& task_kinds();
-/// Of a configuration, by its key "task"; language where it has none. Throws
+/// The task that the key "task" names; language if there is no such key. Throws
 /// ConfigError.
 const TaskKind& task_kind(const Json& config);
 
-/// A configuration that complete() has seen, as a struct.
+/// Converts a complete configuration to a struct.
 template <class Config>
 Config config_as(const Json& config) {
   Config c;
-  models::from_json(config, c);
+  base::from_json(config, c);
   return c;
 }
 
-/// The configuration of a model directory, complete. Throws ConfigError, which
-/// names the file.
+/// Loads the complete configuration of a model directory. Throws ConfigError,
+/// which names the file.
 Json load_config(const std::string& directory);
-/// The same for a command on one task: another one is a ConfigError.
+/// The same, for commands that support one task: any other is a ConfigError.
 Json load_config(const std::string& directory, const std::string& task);
 
 /// TaskKind::model of the tasks on sequences.
 std::shared_ptr<torch::nn::Module> sequence_model(const Json& config);
 
-/// The entry of `all`, a task's networks, that the key "network" of a model's
-/// configuration names; null where there is no such key. Throws ConfigError.
+/// The entry of `all`, the networks of a task, that the key "network" of a
+/// model configuration names; null if there is no such key. Throws ConfigError.
 template <class Network>
 const Network* find_network(const Json& model,
                             const std::vector<Network>& all) {
@@ -86,39 +86,40 @@ const Network* find_network(const Json& model,
     if (model["network"] == network.name) return &network;
     known += (known.empty() ? "" : ", ") + network.name;
   }
-  throw models::ConfigError("model.network must be one of " + known +
-                            " (or not be named), got " +
-                            models::kind_of(model["network"]));
+  throw base::ConfigError("model.network must be one of " + known +
+                          " (or not be named), got " +
+                          base::kind_of(model["network"]));
 }
 
-/// TaskKind::model, where it takes no more memory than the machine has; of a
-/// directory that has model.safetensors, no more than such weights need. Throws
+/// TaskKind::model with limited memory: at most what the machine has or, for a
+/// directory with model.safetensors, what such weights need. Throws
 /// ConfigError, io::Error, c10::Error.
 std::shared_ptr<torch::nn::Module> make_model(
     const Json& config, const std::string& directory = "");
-/// TaskKind::make within the same limits; `weights`: a safetensors file that
-/// the model will get, or "".
+/// TaskKind::make with the same limits. `weights`: a safetensors file that will
+/// be loaded into the model, or "".
 std::unique_ptr<train::Task> make_task(Json& config,
-                                       const Progress& progress = {},
+                                       const ProgressCallback& progress = {},
                                        const std::string& weights = "");
-/// Reads the weights of a model directory into `model`, which is in evaluation
-/// mode from then on. Throws io::Error, also for weights that are not finite.
+/// Loads the weights of a model directory into `model` and switches it to
+/// evaluation mode. Throws io::Error, also for weights that are not finite.
 void load_weights(const std::string& directory, torch::nn::Module& model);
-/// A model of sequences with the weights of a directory. Throws io::Error,
-/// c10::Error.
+/// Creates a sequence model and loads the weights of a directory. Throws
+/// io::Error, c10::Error.
 models::SequenceModel load_model(const std::string& directory,
                                  const models::SequenceModelConfig& config);
 
-/// Where the weights of a model are, and its inputs must be.
+/// The device of a model's weights, on which its inputs must be.
 torch::Device device_of(const torch::nn::Module& model);
-/// Mean or one by one, in nats: logits [B, T, vocabulary], targets [B, T].
+/// Cross entropy in nats, as a mean or per position: logits [B, T, vocabulary],
+/// targets [B, T].
 torch::Tensor cross_entropy(const torch::Tensor& logits,
                             const torch::Tensor& targets, bool mean);
 
-/// Throws DataError unless `expected` is "" or what was found.
+/// Throws data::DataError unless `expected` is "" or equals `found`.
 void check_fingerprint(const std::string& data, const std::string& expected,
                        const std::string& found);
-/// The path from the root, where it is one that exists.
+/// The absolute path if `path` exists; otherwise `path` itself.
 std::string absolute(const std::string& path);
 
 }  // namespace aft::tasks

@@ -14,13 +14,13 @@ constexpr Name kOutside[] = {
     {"head", "head", "classifier"}};
 constexpr Name kInside[] = {
     {"norm1", "norm1", "layernorm_before"},
-    {"mixer.qkv", "attn.qkv", "attention.attention"},  // and a name for each
+    {"mixer.qkv", "attn.qkv", "attention.attention"},  // hf: three tensors
     {"mixer.out", "attn.proj", "attention.output.dense"},
     {"norm2", "norm2", "layernorm_after"},
     {"fc1", "mlp.fc1", "intermediate.dense"},
     {"fc2", "mlp.fc2", "output.dense"}};
 
-/// AFT's own have no other names: mixer.query becomes attn.query.
+/// AFT's own tensors have no established names: mixer.query becomes attn.query.
 std::string theirs(const VitStyle& style, const std::string& stem,
                    bool inside) {
   if (inside) {

@@ -1,4 +1,4 @@
-// How timm and Hugging Face name the tensors of a ViT, and how they shape them.
+// Names and shapes of a ViT's tensors in timm and Hugging Face.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@ using Shape = std::vector<int64_t>;
 
 struct VitStyle {
   bool hf = false;     ///< Hugging Face's names; otherwise timm's
-  std::string prefix;  ///< of Hugging Face: "vit.", "deit." or nothing
-  /// What comes before the number of a block.
+  std::string prefix;  ///< Hugging Face only: "vit.", "deit." or ""
+  /// The prefix before the index of a block.
   std::string blocks() const;
 };
 
-/// A tensor of a file.
+/// A tensor in a file.
 struct Stored {
   std::string name;
   Shape shape;
 };
 
-/// Where the tensor `ours` of a Classifier lies in a file: one tensor there, or
-/// three whose rows follow one another (queries, keys, values).
+/// Where the tensor `ours` of a Classifier is stored in a file: one tensor, or
+/// three to be concatenated by rows (queries, keys, values).
 std::vector<Stored> stored_as(const VitStyle& style, const std::string& ours,
                               Shape shape, int64_t patch);
 

@@ -9,9 +9,9 @@
 #include <set>
 #include <utility>
 
+#include "aft/base/escape.h"
 #include "aft/io/safetensors.h"
-#include "aft/io/text.h"
-#include "aft/tasks/memory.h"
+#include "aft/tasks/memory_limit.h"
 #include "aft/tasks/task.h"
 #include "aft/tasks/vit_names.h"
 
@@ -22,7 +22,7 @@ std::string text_of(const Shape& shape) {
   return c10::str(at::IntArrayRef(shape));
 }
 
-/// The tensors of a ViT, by our names.
+/// The tensors of a ViT with our names and shapes.
 std::vector<Stored> tensors_for(const models::ClassifierConfig& c) {
   const int64_t d = c.width;
   std::vector<Stored> out;
@@ -55,7 +55,7 @@ class VitFile {
       if (ends(view.name, "dist_token") ||
           ends(view.name, "distillation_token"))
         throw io::Error(path + ": is a distilled model (tensor '" +
-                        io::printable(view.name) +
+                        base::printable(view.name) +
                         "'); expected one without a distillation token, others "
                         "are not supported");
     }
@@ -102,7 +102,7 @@ class VitFile {
     return c;
   }
 
-  /// A tensor of ours, in float.
+  /// Reads the tensor `ours` in float.
   torch::Tensor take(const Stored& ours, int64_t patch) {
     std::vector<torch::Tensor> parts;
     for (const Stored& s : stored_as(style_, ours.name, ours.shape, patch)) {
@@ -114,7 +114,7 @@ class VitFile {
     return (parts.size() == 1 ? parts[0] : at::cat(parts)).reshape(ours.shape);
   }
 
-  /// Throws where something was not taken that is not known to be of no use.
+  /// Throws if a tensor was not read, unless it is known to be unneeded.
   void check_all_taken() const {
     std::vector<std::string> left;
     for (const io::TensorView& view : file_.tensors()) {
@@ -123,7 +123,7 @@ class VitFile {
       left.push_back(view.name);
     }
     if (!left.empty())
-      throw io::Error(path_ + ": has a tensor '" + io::printable(left[0]) +
+      throw io::Error(path_ + ": has a tensor '" + base::printable(left[0]) +
                       "' that a plain ViT does not have (" +
                       std::to_string(left.size()) + " of them in all)");
   }
@@ -138,7 +138,7 @@ class VitFile {
              const Shape& got) const {
     if (!good) wrong(name(ours), expected, got);
   }
-  /// The name in the file; for those that are one tensor there.
+  /// The name in the file of a tensor that is stored as one.
   std::string name(const std::string& ours) const {
     return stored_as(style_, ours, {0, 0}, 0)[0].name;
   }
@@ -163,7 +163,7 @@ class VitFile {
         "them; got " + std::to_string(file_.tensors().size()) + " tensors" +
         (file_.tensors().empty()
              ? ""
-             : ", one is '" + io::printable(file_.tensors()[0].name) + "'") +
+             : ", one is '" + base::printable(file_.tensors()[0].name) + "'") +
         (file_.find("patch.weight")
              ? "; a model of aft is given as its directory"
              : ""));
@@ -176,7 +176,7 @@ class VitFile {
       if (!begins(view.name, before)) continue;
       const std::string digits = view.name.substr(
           before.size(), view.name.find('.', before.size()) - before.size());
-      // Others are found out at the end, as names that nobody knows.
+      // check_all_taken() reports any other names.
       if (!digits.empty() && digits.size() <= 6 &&
           digits.find_first_not_of("0123456789") == std::string::npos)
         numbers.insert(std::stoll(digits));
@@ -230,10 +230,10 @@ class VitFile {
 ClassifierWeights read_directory(const std::string& path) {
   const Json config = load_config(path, "classification");
   if (config["model"].contains("network"))
-    throw models::ConfigError(path +
-                              "/config.json: expected a model made of "
-                              "blocks, got the network " +
-                              config["model"]["network"].get<std::string>());
+    throw base::ConfigError(path +
+                            "/config.json: expected a model made of "
+                            "blocks, got the network " +
+                            config["model"]["network"].get<std::string>());
   ClassifierWeights out;
   out.path = path;
   out.config = config_as<models::ClassifierConfig>(config.at("model"));
@@ -246,7 +246,7 @@ ClassifierWeights read_directory(const std::string& path) {
   return out;
 }
 
-// ---- From one model to another ---------------------------------------------
+// ---- Transfer between models ------------------------------------------------
 
 torch::Tensor positions_for(const models::ClassifierConfig& from,
                             const models::ClassifierConfig& to,
@@ -262,7 +262,7 @@ torch::Tensor positions_for(const models::ClassifierConfig& from,
   return wide.narrow(0, token - new_token, to.rows * to.columns + new_token);
 }
 
-/// What a tensor of a model `to` becomes; undefined: it stays.
+/// The new value of tensor `name` of model `to`; undefined if it is unchanged.
 torch::Tensor source_of(const ClassifierWeights& weights,
                         const models::ClassifierConfig& to,
                         const std::string& name) {
@@ -281,8 +281,8 @@ torch::Tensor source_of(const ClassifierWeights& weights,
   const torch::Tensor x = find(name);
   if (!x.defined()) return x;
   if (name == "positions") return positions_for(from, to, x);
-  // Biases of positions have a meaning on their own grid, and w of aft-conv is
-  // another thing before and after the reparameterisation.
+  // Position biases are only meaningful on the same grid, and w of aft-conv has
+  // a different meaning with and without the reparameterisation.
   if (ends(name, ".mixer.u") || ends(name, ".mixer.v") ||
       ends(name, ".mixer.w")) {
     const bool same = from.mixer == "aft-conv"

@@ -1,5 +1,5 @@
-// Weights of ViT and DeiT as timm and Hugging Face name them, to our names and
-// back; and what a classifier can begin with of the weights of another.
+// Converts weights of ViT and DeiT between the names of timm and Hugging Face
+// and ours, and initialises a classifier from the weights of another.
 #pragma once
 
 #include <map>
@@ -11,47 +11,50 @@
 
 namespace aft::tasks {
 
-/// The weights of a classifier by our names, in float.
+/// The weights of a classifier in float, with our names.
 struct ClassifierWeights {
-  std::string path;  ///< where they come from
+  std::string path;  ///< their source
   models::ClassifierConfig config;
   std::map<std::string, torch::Tensor> tensors;
 };
 
-/// A ViT or DeiT from a safetensors file with the names of timm or of Hugging
-/// Face; half precisions and double become float. The configuration follows
-/// from the shapes. Not in them: heads, which is as told, or width / 64, or 0
-/// where that is no whole number. A file without a head has classes = 0 and no
-/// tensors head.*. Trusts nothing in the file. Throws io::Error, which names
-/// the file, the tensor, what was expected and what came: names of neither
-/// kind, tensors that are missing, of a wrong shape, not finite or not known,
-/// and distilled models.
+/// Reads a ViT or DeiT from a safetensors file with timm's or Hugging Face's
+/// names; half precision and double become float. The configuration follows
+/// from the shapes, except for heads, which is the argument or, if that is 0,
+/// width / 64, or 0 if that is not an integer. A file without a classification
+/// head gives classes = 0 and no tensors head.*. The file is untrusted. Throws
+/// io::Error, which names the file, the tensor, and what was expected and
+/// found, for names of neither kind, for tensors that are missing, unknown, not
+/// finite or of the wrong shape, and for distilled models.
 ClassifierWeights read_vit(const std::string& path, int64_t heads = 0);
 
-/// What a model has got from another, and what keeps its first weights.
+/// Which tensors were copied from another model, and which keep their initial
+/// values.
 struct Transfer {
   std::vector<std::string> copied, fresh;  ///< names of tensors, in order
 };
 
-/// Names of tensors for people, blocks taken together: "36 tensors: patch,
+/// A readable summary of tensor names, with blocks merged: "36 tensors: patch,
 /// blocks.norm1, ...".
 std::string summary(const std::vector<std::string>& names);
 
-/// Fills a model with what fits by name, shape and meaning. Between attention
-/// and AFT that is everything but queries, keys and what only one of them has,
-/// as in the paper ("Compatibility with Transformers"): values come from their
-/// rows of qkv. Positions of another grid are interpolated; a head of other
-/// size stays as it is. Throws io::Error where layers, width, mlp or patch (for
-/// attention: heads) differ. Not for a model that was folded.
+/// Copies every tensor that matches in name, shape and meaning. Between
+/// attention and AFT these are all except queries, keys and tensors that only
+/// one of them has, as in the paper ("Compatibility with Transformers"); values
+/// come from their rows of qkv. Position embeddings of another grid are
+/// interpolated; a classification head of another size is left unchanged.
+/// Throws io::Error if layers, width, mlp or patch (for attention also heads)
+/// differ. The model must not be folded.
 Transfer transfer(const ClassifierWeights& from, models::ClassifierImpl& to);
 
-/// The same from a ViT file, or from the directory of a model of ours. Throws
-/// io::Error, ConfigError.
+/// The same from a ViT file or one of our model directories. Throws io::Error,
+/// ConfigError.
 Transfer initialise(models::ClassifierImpl& model, const std::string& path);
 
-/// The weights of a model by the names "timm", "hf" (Hugging Face; attention
-/// with a class token only) or "aft" (ours). AFT has no names in timm: there
-/// they are blocks.N.attn.query and so on. Throws io::Error.
+/// The weights of a model with the names of `style`: "timm", "hf" (Hugging
+/// Face; only attention with a class token) or "aft" (ours). timm has no names
+/// for AFT's own tensors; they become blocks.N.attn.query and so on. Throws
+/// io::Error.
 train::NamedTensors export_names(const models::ClassifierImpl& model,
                                  const std::string& style);
 

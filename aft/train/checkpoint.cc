@@ -4,8 +4,8 @@
 
 #include <cstring>
 
+#include "aft/base/escape.h"
 #include "aft/io/safetensors.h"
-#include "aft/io/text.h"
 
 namespace aft::train {
 namespace {
@@ -53,7 +53,7 @@ NamedTensors tensors_of(const torch::nn::Module& model,
 
 void save_tensors(const std::string& path, const NamedTensors& tensors,
                   const std::map<std::string, std::string>& metadata) {
-  std::vector<at::Tensor> held;  // until they are written
+  std::vector<at::Tensor> held;  // keeps the data alive until it is written
   std::vector<io::TensorView> views;
   for (const auto& [name, x] : tensors) {
     held.push_back(x.detach().cpu().contiguous());
@@ -74,7 +74,7 @@ std::map<std::string, std::string> load_tensors(const std::string& path,
       bool known = false;
       for (const auto& [name, x] : tensors) known = known || name == view.name;
       if (!known)
-        throw io::Error(path + ": has a tensor '" + io::printable(view.name) +
+        throw io::Error(path + ": has a tensor '" + base::printable(view.name) +
                         "' that the model does not have");
     }
   }

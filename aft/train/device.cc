@@ -8,7 +8,8 @@
 
 namespace aft::train {
 
-c10::Device device_for(const std::string& name, const World& world) {
+c10::Device device_for(const std::string& name,
+                       const LaunchEnvironment& environment) {
   c10::Device device(c10::kCPU);
   try {
     device = c10::Device(name);
@@ -28,18 +29,18 @@ c10::Device device_for(const std::string& name, const World& world) {
     throw std::runtime_error("device " + name +
                              ": this LibTorch has none of the kind " + kind +
                              " here");
-  // A launcher may have left each process one device to see.
-  const bool alone = count == 1 && (world.local_size == 1 ||
+  // A launcher may have made only one device visible to each process.
+  const bool alone = count == 1 && (environment.local_size == 1 ||
                                     std::getenv("CUDA_VISIBLE_DEVICES"));
   const auto few = [&](const std::string& which, const std::string& but) {
     throw std::runtime_error("device " + which + ": this machine has " +
                              std::to_string(count) + " of them" + but);
   };
-  if (!device.has_index() && !alone && world.local_size > count)
-    few(kind, ", for " + std::to_string(world.local_size) + " processes");
+  if (!device.has_index() && !alone && environment.local_size > count)
+    few(kind, ", for " + std::to_string(environment.local_size) + " processes");
   const int number = device.has_index() ? device.index()
                      : alone            ? 0
-                                        : world.local_rank;
+                                        : environment.local_rank;
   if (number >= count) few(kind + ":" + std::to_string(number), "");
   return {device.type(), static_cast<c10::DeviceIndex>(number)};
 }

@@ -1,4 +1,4 @@
-// metrics.jsonl: what a run says of itself, one line of JSON a report.
+// metrics.jsonl, the log of a run: one line of JSON per report.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@ namespace aft::train {
 
 struct Report;
 
-/// Writes a line behind the others. Throws io::Error.
+/// Appends one line. Throws io::Error.
 void append_metrics(const std::string& path, const Report& report);
 
-/// Drops the lines of steps after `step`, which come again, and a torn last
-/// one. Returns the seconds of training of the last line that stays; 0 where
-/// there is none. Throws io::Error.
+/// Removes the lines of steps after `step`, which training will write again,
+/// and an incomplete last line. Returns the training time in seconds from the
+/// last remaining line, or 0 if there is none. Throws io::Error.
 double forget_metrics(const std::string& path, int64_t step);
 
 }  // namespace aft::train

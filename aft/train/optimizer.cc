@@ -15,7 +15,7 @@
 namespace aft::train {
 namespace {
 
-constexpr int64_t kPiece = 1 << 16;  // numbers that a thread takes at once
+constexpr int64_t kPiece = 1 << 16;  // elements per unit of work of a thread
 
 bool fused(const at::Tensor& p, const at::Tensor& g) {
   return p.device().is_cpu() && p.is_contiguous() && g.is_contiguous() &&
@@ -23,7 +23,7 @@ bool fused(const at::Tensor& p, const at::Tensor& g) {
          (p.scalar_type() == at::kFloat || p.scalar_type() == at::kDouble);
 }
 
-/// The sum of squares of what is fused; the same for any number of threads.
+/// The sum of squares of a fused tensor; the same for any number of threads.
 double squares(const at::Tensor& x) {
   const int64_t n = x.numel(), pieces = (n + kPiece - 1) / kPiece;
   std::vector<double> sums(pieces);
@@ -92,7 +92,7 @@ AdamW::AdamW(const torch::nn::Module& model, const AdamWOptions& options)
 double AdamW::norm() const {
   at::NoGradGuard no_grad;
   double total = 0;
-  std::vector<at::Tensor> others;  // asked for together: a device is waited for
+  std::vector<at::Tensor> others;  // norms, read back in one transfer
   for (const Slot& s : slots_) {
     if (!s.parameter.grad().defined()) continue;
     const at::Tensor g = s.parameter.grad().contiguous();
@@ -144,7 +144,7 @@ double AdamW::step(double lr, double clip, int64_t step) {
 
 void AdamW::zero_grad() {
   for (Slot& s : slots_) {
-    // Kept and zeroed: no memory comes and goes.
+    // Zeroed in place: avoids reallocation, and Gradients requires it.
     if (s.parameter.grad().defined()) s.parameter.grad().zero_();
   }
 }

@@ -1,5 +1,5 @@
-// AdamW in one pass over memory, the learning rate, and the norm of all
-// gradients.
+// AdamW fused into one pass over memory, learning rate schedules, and the
+// global gradient norm.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -11,25 +11,25 @@
 
 namespace aft::train {
 
-/// The learning rate against the step (the first is 1): linear up to `peak` at
-/// `warmup`, then
-///   rsqrt     peak sqrt(warmup / step), the Transformer's
-///   cosine    down to `floor` at `steps`
+/// The learning rate as a function of the step, counted from 1. It rises
+/// linearly to `peak` at step `warmup`, then follows
+///   rsqrt     peak sqrt(warmup / step), as in the original Transformer
+///   cosine    a cosine from `peak` down to `floor` at `steps`
 ///   constant  peak
-/// or, as DeiT has it,
-///   deit      the same for all steps of an epoch: `warmup` steps linear from
-///             `first`, then the cosine of the whole run, as if it had begun
-///             with it
+/// DeiT's schedule differs in the warmup as well:
+///   deit      constant within an epoch; linear from `first` for `warmup`
+///             steps, then a cosine over the whole run, as if it had started at
+///             step 1
 struct Schedule {
   std::string kind;
   double peak = 0;
   int64_t warmup = 0;
   double floor = 0;
   int64_t steps = 1;
-  double first = 0;   ///< deit
-  int64_t epoch = 1;  ///< deit: steps of an epoch
+  double first = 0;   ///< deit: initial rate
+  int64_t epoch = 1;  ///< deit: steps per epoch
 
-  /// Throws std::invalid_argument for another kind.
+  /// Throws std::invalid_argument for an unknown `kind`.
   double at(int64_t step) const;
 };
 
@@ -38,24 +38,24 @@ struct AdamWOptions {
   double decay = 0.1;  ///< of the weights of linear layers and convolutions
 };
 
-/// Float or double parameters on the CPU take one fused pass; others ATen
-/// calls.
+/// Contiguous float and double parameters on the CPU are updated in one fused
+/// pass, all others with ATen calls.
 class AdamW {
  public:
   AdamW(const torch::nn::Module& model, const AdamWOptions& options);
 
-  /// One step, the `step`-th (from 1), after scaling all gradients to a norm of
-  /// at most `clip` (0: no clipping). Parameters without a gradient stay.
-  /// Returns the norm before clipping; where that is not finite nothing is
-  /// changed.
+  /// Performs step number `step`, counted from 1, after scaling all gradients
+  /// to a global norm of at most `clip` (0: no clipping). Parameters without a
+  /// gradient are unchanged. Returns the norm before clipping; if it is not
+  /// finite, nothing is changed.
   double step(double lr, double clip, int64_t step);
-  /// The norm of all gradients.
+  /// The global norm of all gradients.
   double norm() const;
   void zero_grad();
 
-  /// Moments by name: "m.<parameter>", "v.<parameter>".
+  /// The moments by name: "m.<parameter>", "v.<parameter>".
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
-  /// Whether the parameter of that name decays.
+  /// Whether weight decay applies to the parameter of that name.
   bool decays(const std::string& name) const;
 
  private:

@@ -9,10 +9,10 @@
 #include <cstdio>
 #include <sstream>
 
+#include "aft/base/config.h"
+#include "aft/base/escape.h"
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
-#include "aft/io/text.h"
-#include "aft/models/config.h"
 #include "aft/nn/batch_norm.h"
 #include "aft/nn/block.h"
 #include "aft/ops/pointwise.h"
@@ -28,15 +28,15 @@ double now() {
   return d.count();
 }
 
-/// Doubles in metadata, to the last bit.
+/// Formats a double for metadata without loss of precision.
 std::string exact(double x) {
   char text[40];
   snprintf(text, sizeof(text), "%a", x);
   return text;
 }
 
-/// What averaged weights are the average of: parameters, and running
-/// statistics, which belong to them. Other buffers are drawn, not learned.
+/// The tensors that EMA averages: parameters, and the running statistics that
+/// belong to them. Other buffers are drawn, not learned.
 NamedTensors averaged(const torch::nn::Module& model) {
   NamedTensors out;
   for (const auto& p : model.named_parameters())
@@ -47,7 +47,7 @@ NamedTensors averaged(const torch::nn::Module& model) {
   return out;
 }
 
-/// Puts the values of each in the other.
+/// Swaps the values of two tensors.
 void exchange(torch::Tensor a, torch::Tensor b) {
   const torch::Tensor copy = a.clone();
   a.copy_(b), b.copy_(copy);
@@ -76,7 +76,7 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory,
     throw TrainError("train.batch must be at most " +
                      std::to_string(kMostRows) + ", got " +
                      std::to_string(config.batch));
-  // Examples are numbered.
+  // Examples are numbered with int64_t.
   if (!(static_cast<double>(config.steps) * static_cast<double>(config.batch) *
             static_cast<double>(config.accumulate) <
         0x1p62))
@@ -89,8 +89,8 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory,
   const auto within = [](const char* name, double x, double low, double high) {
     if (!(x >= low && x < high))
       throw TrainError(std::string("train.") + name + " must be in [" +
-                       models::shown(low) + ", " + models::shown(high) +
-                       "), got " + models::shown(x));
+                       base::shown(low) + ", " + base::shown(high) + "), got " +
+                       base::shown(x));
   };
   within("ema", config.ema, 0, 1), within("rate", config.rate, 0, 1e30);
   within("beta1", config.beta1, 0, 1), within("beta2", config.beta2, 0, 1);
@@ -102,7 +102,7 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory,
     throw TrainError(
         "train.entropy is for models with aft-conv, and must be 0 for others, "
         "got " +
-        models::shown(config.entropy));
+        base::shown(config.entropy));
   schedule().at(config.steps);  // throws for an unknown kind
   if (config.ema > 0) {
     for (const auto& [name, x] : averaged(task.model()))
@@ -135,12 +135,12 @@ std::string Trainer::path(const std::string& name) const {
 
 bool Trainer::has_checkpoint() const {
   return access(path("state/checkpoint.safetensors").c_str(), F_OK) == 0 ||
-         errno != ENOENT;  // what cannot be seen is for resume() to report
+         errno != ENOENT;  // resume() reports a file that cannot be accessed
 }
 
 namespace {
 
-/// All that a checkpoint holds.
+/// All tensors of a checkpoint.
 NamedTensors everything(torch::nn::Module& model, const AdamW& optimizer,
                         const std::vector<torch::Tensor>& ema) {
   NamedTensors all = tensors_of(model, "model.");
@@ -171,7 +171,7 @@ void Trainer::resume() {
   share();
 }
 
-/// All processes have what rank 0 has.
+/// Copies rank 0's training state to all processes.
 void Trainer::share() {
   if (!group_) return;
   at::NoGradGuard no_grad;
@@ -190,14 +190,14 @@ void Trainer::load() {
   const std::string file = path("state/checkpoint.safetensors");
   std::map<std::string, std::string> metadata =
       io::SafeTensors::open(file).metadata();
-  // Before anything changes: are they numbers?
+  // Parse the metadata before changing anything.
   const auto parse = [&](const char* key, auto convert) {
     const std::string& text = metadata[key];
     char* end = nullptr;
     const auto x = convert(text.c_str(), &end);
     if (text.empty() || *end != 0 || !(x >= 0 && x <= 0x1p62))
       throw io::Error(file + ": expected a number from 0 to 2^62 as '" + key +
-                      "' in the metadata, got '" + io::printable(text) + "'");
+                      "' in the metadata, got '" + base::printable(text) + "'");
     return x;
   };
   const auto integer = [](const char* text, char** end) {
@@ -225,7 +225,7 @@ void Trainer::swap_ema() {
 
 namespace {
 
-/// Each process takes a part of the validation data.
+/// Each process validates on a part of the data.
 Validation together(Group& group, Task& task) {
   Validation v = task.validate(group.rank(), group.size());
   torch::Tensor sums =
@@ -247,7 +247,7 @@ Validation together(Group& group, Task& task) {
 }  // namespace
 
 void Trainer::validate(Report& report) {
-  swap_ema();  // the averaged weights are what will be used
+  swap_ema();  // validate and save the averaged weights
   task_.model().eval();
   report.validation = group_ ? together(*group_, task_) : task_.validate();
   report.validated = true;
@@ -267,7 +267,7 @@ void Trainer::validate(Report& report) {
 void Trainer::fail(int64_t step, const std::string& what) const {
   std::ostringstream message;
   message << "step " << step << ": " << what << " not finite; ";
-  if (!leads() || has_checkpoint()) {  // rank 0's may not be seen from here
+  if (!leads() || has_checkpoint()) {  // only rank 0 may see the file
     message << "the last checkpoint, in " << directory_
             << "/state, is untouched: resume it with a smaller train.rate";
   } else {
@@ -276,18 +276,19 @@ void Trainer::fail(int64_t step, const std::string& what) const {
   throw TrainError(message.str());
 }
 
-/// Gradients of the step to come, summed over all processes. A checkpoint that
-/// is due, or asked for by who wants to stop, is written where they and the
-/// loss are finite: weights like that can be gone on from.
+/// Computes the gradients of the next step, summed over all processes. If a
+/// checkpoint is due or some process asked to stop, writes it if the loss and
+/// the gradients are finite: training can then resume from these weights.
 Trainer::Pass Trainer::gradients(bool stop) {
   const int64_t examples = config_.batch * config_.accumulate;
-  const uint64_t seed = nn::mix(static_cast<uint64_t>(config_.seed),
-                                static_cast<uint64_t>(step_));
-  // A forward pass moves running statistics; who resumes does it once more.
+  const uint64_t seed = base::mix(static_cast<uint64_t>(config_.seed),
+                                  static_cast<uint64_t>(step_));
+  // The forward pass updates running statistics, and a resumed run repeats it:
+  // the checkpoint needs the values from before.
   const std::vector<torch::Tensor> buffers = task_.model().buffers();
   std::vector<torch::Tensor> before;
   for (const torch::Tensor& b : buffers) before.push_back(b.clone());
-  // The rows of a micro-batch that this process takes, and their share of it.
+  // The rows of a micro-batch that this process handles, and their fraction.
   const int64_t units = config_.batch / task_.together(),
                 rank = group_ ? group_->rank() : 0,
                 size = group_ ? group_->size() : 1,
@@ -297,9 +298,9 @@ Trainer::Pass Trainer::gradients(bool stop) {
                           : units * (rank + 1) / size * task_.together();
   const double share =
       static_cast<double>(end - begin) / static_cast<double>(config_.batch);
-  // What the rows drop is what they would drop in one process.
+  // Dropout masks are the same as in a single process.
   const ops::FirstRow rows(begin);
-  // Before the last pass over the model, which sends gradients off.
+  // Must precede the last backward pass over the model, which sends gradients.
   if (config_.entropy > 0)
     (config_.entropy * share * nn::kernel_entropy(task_.model())).backward();
   double loss = 0;
@@ -307,13 +308,13 @@ Trainer::Pass Trainer::gradients(bool stop) {
     if (gradients_ && micro + 1 == config_.accumulate) gradients_->expect();
     const torch::Tensor part =
         task_.loss(step_ * examples + micro * config_.batch + begin,
-                   end - begin, nn::mix(seed, static_cast<uint64_t>(micro))) *
+                   end - begin, base::mix(seed, static_cast<uint64_t>(micro))) *
         (share / static_cast<double>(config_.accumulate));
     loss += part.item<double>();
     part.backward();
   }
   if (gradients_) gradients_->finish();
-  if (group_) {  // one exchange for both: a small one costs as much as two
+  if (group_) {  // one exchange for both values: latency dominates
     torch::Tensor sums = at::tensor({loss, stop ? 1.0 : 0.0}, at::kDouble);
     group_->sum(sums);
     loss = sums[0].item<double>(), stop = sums[1].item<double>() > 0;
@@ -356,7 +357,7 @@ Report Trainer::update(double loss) {
 bool Trainer::run(const Hooks& hooks) {
   task_.model().train();
   share();
-  // So that a run that is killed at once can go on too.
+  // A run that is killed during its first steps can be resumed too.
   if (leads() && step_ == 0 && !has_checkpoint()) save();
   double last_time = now(), smooth = 0;
   const double tokens = static_cast<double>(config_.batch) *

@@ -1,14 +1,15 @@
-// The training loop of every task: accumulation, clipping, the schedule, EMA,
-// validation, checkpoints. Everything random is a function of the seed and the
-// step, so a resumed run ends bit for bit where an undisturbed one would.
+// The training loop shared by all tasks: gradient accumulation, clipping, the
+// learning rate schedule, EMA, validation and checkpoints. All randomness is a
+// function of the seed and the step, so a resumed run is bit-identical to an
+// uninterrupted one.
 //
-// On disk, in the output directory:
-//   config.json               what is trained (written by the caller)
-//   model.safetensors         the best weights so far (EMA where it is on)
+// Files in the output directory:
+//   config.json               the configuration (written by the caller)
+//   model.safetensors         the best weights so far (EMA weights if enabled)
 //   state/checkpoint.safetensors
-//                             weights, moments, EMA and step in one file: the
-//                             last checkpoint, replaced in one step
-//   metrics.jsonl             one line a report
+//                             the last checkpoint: weights, moments, EMA and
+//                             step in one file, replaced atomically
+//   metrics.jsonl             one line per report
 #pragma once
 
 #include <torch/nn/module.h>
@@ -22,28 +23,28 @@
 #include <vector>
 
 #include "aft/nn/aft.h"
-#include "aft/train/gradients.h"
-#include "aft/train/group.h"
+#include "aft/train/distributed/gradients.h"
+#include "aft/train/distributed/group.h"
 #include "aft/train/optimizer.h"
 
 namespace aft::train {
 
 struct TrainConfig {
   int64_t steps = 1000;
-  int64_t batch = 8;               ///< sequences of a micro-batch
-  int64_t accumulate = 1;          ///< micro-batches of a step
-  double rate = 3e-3;              ///< peak of the learning rate
+  int64_t batch = 8;               ///< sequences per micro-batch
+  int64_t accumulate = 1;          ///< micro-batches per step
+  double rate = 3e-3;              ///< peak learning rate
   std::string schedule = "rsqrt";  ///< rsqrt, cosine, constant or deit
   int64_t warmup = 100;
-  double floor = 0;    ///< cosine and deit end here
-  double first = 0;    ///< deit begins here
-  int64_t epoch = 1;   ///< deit: steps between changes of the rate
-  double decay = 0.1;  ///< AdamW, linear weights only
+  double floor = 0;    ///< final rate of cosine and deit
+  double first = 0;    ///< initial rate of deit
+  int64_t epoch = 1;   ///< deit: steps per epoch, in which the rate is constant
+  double decay = 0.1;  ///< weight decay, of linear and convolution weights only
   double beta1 = 0.9, beta2 = 0.95;
-  double clip = 1;     ///< greatest norm of the gradients; 0: any
-  double ema = 0;      ///< decay of averaged weights, for example 0.999; 0: off
+  double clip = 1;     ///< maximum gradient norm; 0: no clipping
+  double ema = 0;      ///< decay of the averaged weights, e.g. 0.999; 0: off
   double entropy = 0;  ///< weight of the entropy of aft-conv's kernels; 0: off
-  bool recompute = false;  ///< activations of blocks again in backward
+  bool recompute = false;  ///< recompute activations of blocks in backward
   int64_t seed = 1;
   int64_t report = 10;     ///< steps between lines of metrics.jsonl
   int64_t validate = 100;  ///< steps between validations; 0: only at the end
@@ -62,38 +63,39 @@ struct TrainConfig {
   }
 };
 
-/// What a task says of the model on its validation data.
+/// Results of a task on its validation data.
 struct Validation {
   double loss = 0;   ///< nats
-  double score = 0;  ///< above 0; the smallest so far is the best model
-  /// What else there is to tell, by name: shares in [0, 1].
+  double score = 0;  ///< above 0; the model with the smallest one is kept
+  /// Further metrics by name, as fractions in [0, 1].
   std::vector<std::pair<std::string, double>> shares;
-  double weight = 1;  ///< of this part, where there are several
+  double weight = 1;  ///< of this part when results of several are averaged
 };
 
-/// What is trained, as the trainer sees it.
+/// The interface between a task and the trainer.
 class Task {
  public:
   virtual ~Task() = default;
   virtual torch::nn::Module& model() = 0;
-  /// The mean loss in nats of a micro-batch: `first` is the number of its first
-  /// example in the endless order of all examples, `seed` chooses what dropout
-  /// drops. Differentiable.
+  /// The mean loss of a micro-batch in nats, differentiable. `first` is the
+  /// index of its first example in the infinite sequence of examples; `seed`
+  /// determines dropout.
   virtual torch::Tensor loss(int64_t first, int64_t count, uint64_t seed) = 0;
-  /// So many examples in a row depend on each other (are mixed), and stay
-  /// together where processes share a micro-batch.
+  /// The number of consecutive examples that depend on each other because they
+  /// are mixed. They stay in one process when processes share a micro-batch.
   virtual int64_t together() const { return 1; }
-  /// On part `part` of `parts` of the validation data, in evaluation mode; its
-  /// weight is 0 where that part is empty. Means by weight over the parts are
-  /// what the whole gives, but for rounding.
+  /// Validates on part `part` of `parts` of the validation data, in evaluation
+  /// mode. The weight is 0 if the part is empty. The weighted mean over all
+  /// parts equals the result on the whole data, up to rounding.
   virtual Validation validate(int part, int parts) = 0;
   Validation validate() { return validate(0, 1); }
-  /// Predictions of one example (its bytes, its sub-pixels, 1 for a class): for
-  /// the rate.
+  /// Predictions per example (bytes, sub-pixels, or 1 for a class), used to
+  /// report throughput.
   virtual int64_t tokens() const = 0;
 };
 
-/// A failure of training: message for the user; what was saved stays.
+/// Training failed. The message is for the user; files already saved are
+/// unaffected.
 struct TrainError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -101,52 +103,53 @@ struct TrainError : std::runtime_error {
 struct Report {
   int64_t step = 0, steps = 0;
   double loss = 0;            ///< mean since the last report, nats
-  double rate = 0, norm = 0;  ///< learning rate, norm of the gradients
-  double seconds = 0;  ///< of training so far, validation and saving aside
+  double rate = 0, norm = 0;  ///< learning rate, gradient norm
+  double seconds = 0;  ///< of training so far, without validation and saving
   double tokens_per_second = 0, seconds_left = 0;
   bool validated = false;
-  Validation validation;                 ///< where validated
+  Validation validation;                 ///< valid if `validated`
   double best = 0;                       ///< the smallest score so far
-  c10::optional<nn::Sparsity> sparsity;  ///< where validated, of AFTConv
+  c10::optional<nn::Sparsity> sparsity;  ///< of AFTConv; set if `validated`
 };
 
 struct Hooks {
-  /// After every step (reported: metrics.jsonl has a new line for it).
+  /// Called after every step. `reported`: metrics.jsonl has a new line for it.
   std::function<void(const Report&, bool reported)> progress;
-  /// Asked after every step: true saves a checkpoint and ends run(), once the
-  /// gradients after that step have shown that it can be gone on from.
+  /// Polled after every step. True ends run() after saving a checkpoint, which
+  /// is written once the next gradients show that training can resume from it.
   std::function<bool()> stop;
 };
 
 class Trainer {
  public:
-  /// Throws TrainError for a configuration that makes no sense. With a group,
-  /// which must live longer, every process makes a trainer of the same task and
-  /// calls the same functions: each takes its part of every micro-batch, all
-  /// have the same weights to the bit, and rank 0 alone writes and reads
-  /// files. Then functions throw PeerError too.
+  /// Throws TrainError for an invalid configuration. With a group, which must
+  /// outlive the trainer, every process creates a trainer of the same task and
+  /// calls the same functions. Each process then handles its part of every
+  /// micro-batch, the weights of all processes are bit-identical, only rank 0
+  /// reads and writes files, and functions also throw PeerError.
   Trainer(Task& task, const TrainConfig& config, std::string directory,
           Group* group = nullptr);
 
-  /// Continues from the directory's checkpoint; `steps` may have grown. Throws
-  /// io::Error where it is not there or does not fit, and changes nothing then.
-  /// With a group, any number of processes may have written it.
+  /// Resumes from the checkpoint in the directory; `steps` may be larger than
+  /// before. Throws io::Error and changes nothing if the checkpoint does not
+  /// exist or does not match. With a group, the number of processes may differ
+  /// from the run that wrote it.
   void resume();
   bool has_checkpoint() const;
-  /// Writes the checkpoint. run() does so itself, at its start too.
+  /// Writes a checkpoint. run() calls this itself, also at its start.
   void save();
   int64_t step() const { return step_; }
 
-  /// Runs to the end, or to stop(). Returns whether the end was reached. Throws
-  /// TrainError at a loss that is not finite: the last checkpoint is kept, and
-  /// is sound, as it is only written once the loss and the gradients after it
-  /// were finite.
+  /// Trains until the last step or stop(). Returns whether the last step was
+  /// reached. Throws TrainError if the loss or the gradients are not finite.
+  /// The last checkpoint is then intact and usable: a checkpoint is only
+  /// written once the loss and the gradients computed from it are known to be
+  /// finite.
   bool run(const Hooks& hooks);
 
-  /// One step and nothing else, neither report nor checkpoint; throws as run()
-  /// does.
+  /// Performs one step without reports or checkpoints. Throws as run() does.
   Report advance();
-  /// What a process sends of gradients in a step, in bytes; 0 without a group.
+  /// Bytes of gradients that a process sends per step; 0 without a group.
   int64_t exchanged() const { return gradients_ ? gradients_->bytes() : 0; }
 
  private:
@@ -154,7 +157,7 @@ class Trainer {
   void load();
   struct Pass {
     double loss;
-    bool stop;  // some process wants to: the checkpoint is written
+    bool stop;  // some process asked to stop; the checkpoint is written
   };
   Pass gradients(bool stop);
   Report update(double loss);
@@ -170,12 +173,12 @@ class Trainer {
   std::string directory_;
   Group* group_;
   AdamW optimizer_;
-  std::unique_ptr<Gradients> gradients_;  // null: without a group
-  std::vector<torch::Tensor> ema_;        // empty: off
+  std::unique_ptr<Gradients> gradients_;  // null without a group
+  std::vector<torch::Tensor> ema_;        // empty if disabled
   int64_t step_ = 0;
-  double best_ = 0;      // score of validation; 0: none yet
+  double best_ = 0;      // best validation score; 0: none yet
   double seconds_ = 0;   // of training
-  bool due_ = false;     // a checkpoint of the weights as they are
+  bool due_ = false;     // the current weights are to be saved
   double loss_sum_ = 0;  // since the last report
   int64_t loss_count_ = 0;
 };

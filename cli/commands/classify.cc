@@ -7,9 +7,9 @@
 #include <iostream>
 #include <memory>
 
-#include "aft/io/text.h"
+#include "aft/base/escape.h"
+#include "aft/data/image_files.h"
 #include "aft/tasks/classification.h"
-#include "aft/tasks/picture_files.h"
 #include "cli/commands.h"
 #include "cli/model.h"
 
@@ -34,9 +34,9 @@ std::vector<std::string> files(const std::vector<std::string>& what) {
       continue;
     }
     const std::vector<std::string> inside =
-        tasks::list_pictures(path, /*hidden=*/false);
+        data::list_images(path, /*hidden=*/false);
     if (inside.empty())
-      throw tasks::DataError(path + ": expected PNG or JPEG files, got none");
+      throw data::DataError(path + ": expected PNG or JPEG files, got none");
     out.insert(out.end(), inside.begin(), inside.end());
   }
   return out;
@@ -54,7 +54,7 @@ void run(const Options& o) {
   auto model = tasks::load_classifier(o.model, config.model);
   const int64_t all = static_cast<int64_t>(paths.size()),
                 top = std::min(o.top, model->classes());
-  tasks::Loader loader(
+  data::Loader loader(
       3 * height * width,
       [&](int64_t i, float* to) {
         const io::Image image = io::read_image(paths[static_cast<size_t>(i)]);
@@ -63,8 +63,8 @@ void run(const Options& o) {
       },
       data.workers, all);
   at::NoGradGuard no_grad;
-  Meter meter("images");
-  models::Json json = models::Json::array();
+  ProgressMeter meter("images");
+  base::Json json = base::Json::array();
   for (int64_t i = 0; i < all;) {
     const int64_t B = std::min(o.batch, all - i);
     const at::Tensor images =
@@ -72,8 +72,8 @@ void run(const Options& o) {
     const auto [shares, classes] = model->forward(images).softmax(-1).topk(top);
     for (int64_t b = 0; b < B; ++b) {
       const std::string& file = paths[static_cast<size_t>(i + b)];
-      if (!o.json) printf("%s\n", io::harmless(file).c_str());
-      models::Json list = models::Json::array();
+      if (!o.json) printf("%s\n", base::terminal_safe(file).c_str());
+      base::Json list = base::Json::array();
       for (int64_t k = 0; k < top; ++k) {
         const int64_t label = classes[b][k].item<int64_t>();
         const double share = shares[b][k].item<double>();
@@ -82,7 +82,8 @@ void run(const Options& o) {
                 ? data.classes[static_cast<size_t>(label)]
                 : "class " + std::to_string(label);
         if (!o.json)
-          printf("  %6.2f %%  %s\n", 100 * share, io::harmless(name).c_str());
+          printf("  %6.2f %%  %s\n", 100 * share,
+                 base::terminal_safe(name).c_str());
         list.push_back(
             {{"class", label}, {"label", name}, {"probability", share}});
       }
@@ -92,8 +93,7 @@ void run(const Options& o) {
     meter.show(i, all);
   }
   if (o.json)
-    std::cout << json.dump(2, ' ', false,
-                           models::Json::error_handler_t::replace)
+    std::cout << json.dump(2, ' ', false, base::Json::error_handler_t::replace)
               << '\n';
 }
 
@@ -111,7 +111,7 @@ void add_classify(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))
       ->type_name("N");
   add_view(*command, o->size, o->crop);
-  command->add_option("--batch", o->batch, "Pictures at once; default: 16")
+  command->add_option("--batch", o->batch, "Images at once; default: 16")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20).description(""))
       ->type_name("N");
   command->add_flag("--json", o->json, "A JSON array instead of lines");

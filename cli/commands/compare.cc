@@ -1,6 +1,6 @@
 // `aft compare`: several systems on one task, each in a process of its own, for
 // the same number of steps or seconds, or only with a clock.
-#include "cli/compare.h"
+#include "cli/commands/compare.h"
 
 #include <ATen/Parallel.h>
 #include <signal.h>
@@ -13,17 +13,18 @@
 #include <sstream>
 
 #include "aft/io/file.h"
-#include "cli/bench_peak.h"
-#include "cli/child.h"
+#include "aft/io/json_file.h"
+#include "bench/peak.h"
 #include "cli/commands.h"
-#include "cli/curve.h"
 #include "cli/model.h"
+#include "cli/plot/training_curve.h"
+#include "cli/subprocess.h"
 #include "cli/table.h"
 
 namespace aft::cli {
 namespace {
 
-using models::Json;
+using base::Json;
 
 struct Options {
   std::vector<std::string> what, sets;
@@ -47,7 +48,7 @@ int64_t parameters_of(const Json& config, std::string& error) {
       all += p.numel();
   } catch (const c10::Error& e) {
     error = e.what_without_backtrace();
-  } catch (const models::ConfigError& e) {
+  } catch (const base::ConfigError& e) {
     error = e.what();
   }
   return all;
@@ -118,7 +119,7 @@ bool train(const System& s, int64_t steps, Outcome& out) {
   }
   add("--steps", std::to_string(steps));
   add("--threads", std::to_string(at::get_num_threads()));
-  const Child child = run_aft(arguments, /*keep_stderr=*/false);
+  const SubprocessResult child = run_aft(arguments, /*keep_stderr=*/false);
   out.peak_gb = std::max(out.peak_gb, child.peak / 1e9);
   if (interrupted != 0) return false;
   const std::string unit = tasks::task_kind(s.config).unit;
@@ -147,7 +148,7 @@ void write_all(const std::string& directory, const Json& settings,
   Json j{{"settings", settings}, {"systems", Json::array()}};
   std::vector<std::string> runs;
   for (const Outcome& s : c.systems) {
-    j["systems"].push_back(models::to_json(s));
+    j["systems"].push_back(base::to_json(s));
     if (s.loss > 0) runs.push_back(s.directory);
   }
   io::write_file(directory + "/compare.json", j.dump(2) + "\n");
@@ -165,7 +166,7 @@ std::vector<Outcome> found_before(const std::string& directory,
                                   const Json& settings) {
   const std::string path = directory + "/compare.json";
   if (!exists(path)) return {};
-  const Json j = models::read_json_file(path);
+  const Json j = io::read_json_file(path);
   if (!j.is_object() || !j.contains("settings") || !j.contains("systems") ||
       !j["settings"].is_object() || !j["systems"].is_array())
     throw std::runtime_error(path + ": is not what `aft compare` writes");
@@ -181,8 +182,8 @@ std::vector<Outcome> found_before(const std::string& directory,
   for (const Json& s : j["systems"]) {
     out.emplace_back();
     try {
-      models::from_json(s, out.back());
-    } catch (const models::ConfigError& e) {
+      base::from_json(s, out.back());
+    } catch (const base::ConfigError& e) {
       throw std::runtime_error(path + ": " + e.what());
     }
   }
@@ -298,7 +299,7 @@ void run(const Options& o) {
   write_all(directory, settings, systems, c);
   if (o.json) {
     Json j = Json::array();
-    for (const Outcome& s : c.systems) j.push_back(models::to_json(s));
+    for (const Outcome& s : c.systems) j.push_back(base::to_json(s));
     std::cout << j.dump(2) << '\n';
     return;
   }

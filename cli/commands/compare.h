@@ -1,42 +1,43 @@
-// What a comparison knows of its systems, and how it shows it.
+// The systems of a comparison, their results, and the reports made from them.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "aft/models/config.h"
+#include "aft/base/config.h"
 
 namespace aft::cli {
 
 struct System {
   std::string name;
-  models::Json config, paper;  ///< paper: its figures, or null
+  base::Json config, paper;  ///< paper: the paper's figures, or null
 };
 
-/// Presets, JSON files, and words for lists of presets. Throws UsageError where
-/// they are not of one task or one is named twice, ConfigError.
+/// Resolves presets, JSON files and names of preset lists to systems. Throws
+/// UsageError if they belong to different tasks or one is named twice, and
+/// ConfigError.
 std::vector<System> systems_of(const std::vector<std::string>& words,
                                const std::vector<std::string>& sets);
-/// Those words, one a line.
+/// Describes the preset lists, one per line.
 std::string lists_of_systems();
-/// Of a preset or a file: no directories.
+/// The name of a preset or file without its directories.
 std::string plain_name(const std::string& what);
 
-/// One row; 0: not known.
+/// The results of one system. 0: unknown.
 struct Outcome {
   std::string name;
   bool aft = false;
   int64_t parameters = 0;
-  double loss = 0, top1 = 0;  ///< of validation: the task's unit, and in %
-  double rate = 0;            ///< steps or images a second
+  double loss = 0, top1 = 0;  ///< on validation data: in the task's unit; in %
+  double rate = 0;            ///< steps or images per second
   double peak_gb = 0;
-  /// aft-conv, of the best validation: the entropy of its kernels in nats, and
+  /// aft-conv, at the best validation: the entropy of its kernels in nats and
   /// the share of the top position.
   double kernel_entropy = 0, kernel_top = 0;
-  std::string error;  ///< why there are no figures; "": there are
-  // The paper's figures of that row.
+  std::string error;  ///< why the measurement failed; empty on success
+  // The paper's figures for this system.
   double paper_test = 0, paper_rate = 0, paper_gb = 0;
-  std::string directory;  ///< of the run; "": none
+  std::string directory;  ///< the run directory; empty if none
 
   template <class Self, class F>
   static void fields(Self& s, const F& f) {
@@ -51,21 +52,22 @@ struct Outcome {
 
 struct Comparison {
   std::string title;
-  std::string unit;  ///< of loss: bpc, bits/dim, nats
-  std::string rate;  ///< "steps/s", "images/s"
-  std::string how;   ///< what was done, in words
+  std::string unit;  ///< unit of the loss: bpc, bits/dim or nats
+  std::string rate;  ///< unit of the rate: "steps/s" or "images/s"
+  std::string how;   ///< describes the procedure
   std::string command;
   std::vector<Outcome> systems;
   bool trained = false;
 };
 
-/// For a terminal.
+/// A table for the terminal.
 std::string as_table(const Comparison& comparison);
-/// Speed and memory, and the loss where there is one, as bars; beside those of
-/// the paper where it has them, both over those of `reference`, the place of a
-/// system; -1: as they are.
+/// A bar chart (SVG) of speed, memory and, if known, loss, next to the paper's
+/// figures if it has them. `reference` is the index of the system that both are
+/// divided by; -1: absolute values.
 std::string as_picture(const Comparison& comparison, int reference);
-/// A page that needs nothing else: the table, the picture, the curves.
+/// A self-contained HTML page with the table, the bar chart and the training
+/// curves.
 std::string as_page(const Comparison& comparison, const std::string& picture,
                     const std::string& curves);
 

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/compare.h"
-#include "cli/figures/chart.h"
-#include "cli/figures/drawing.h"
+#include "cli/commands/compare.h"
 #include "cli/model.h"
+#include "cli/plot/chart.h"
+#include "cli/plot/drawing.h"
 #include "cli/table.h"
 
 namespace aft::cli {

@@ -1,7 +1,7 @@
 // Which systems a comparison is of.
 #include "aft/tasks/presets.h"
 #include "cli/commands.h"
-#include "cli/compare.h"
+#include "cli/commands/compare.h"
 #include "cli/model.h"
 
 namespace aft::cli {

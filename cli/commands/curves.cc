@@ -1,5 +1,3 @@
-#include "cli/curve.h"
-
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -8,8 +6,9 @@
 
 #include "aft/io/file.h"
 #include "cli/commands.h"
-#include "cli/figures/chart.h"
 #include "cli/model.h"
+#include "cli/plot/chart.h"
+#include "cli/plot/training_curve.h"
 
 namespace aft::cli {
 namespace {

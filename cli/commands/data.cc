@@ -8,13 +8,13 @@
 #include <iostream>
 #include <memory>
 
+#include "aft/data/download.h"
+#include "aft/data/raw_images.h"
+#include "aft/data/text.h"
 #include "aft/io/image.h"
-#include "aft/tasks/fetch.h"
-#include "aft/tasks/pictures.h"
-#include "aft/tasks/text.h"
 #include "cli/commands.h"
+#include "cli/image_grid.h"
 #include "cli/model.h"
-#include "cli/sheet.h"
 #include "cli/table.h"
 
 namespace aft::cli {
@@ -27,9 +27,9 @@ struct Options {
 };
 
 void list(bool json) {
-  models::Json all = models::Json::array();
+  base::Json all = base::Json::array();
   std::vector<std::vector<std::string>> rows;
-  for (const tasks::Dataset& set : tasks::datasets()) {
+  for (const data::Dataset& set : data::datasets()) {
     all.push_back({{"name", set.name},
                    {"about", set.about},
                    {"bytes", set.size},
@@ -51,7 +51,7 @@ void list(bool json) {
 }
 
 /// Bits a symbol that a model without any context would need.
-double entropy(tasks::Bytes part) {
+double entropy(data::Bytes part) {
   std::array<int64_t, 256> counts{};
   for (int64_t i = 0; i < part.size; ++i) ++counts[part.data[i]];
   double bits = 0;
@@ -64,9 +64,9 @@ double entropy(tasks::Bytes part) {
 }
 
 /// Control characters and the like as dots.
-std::string preview(const tasks::Text& text) {
+std::string preview(const data::Text& text) {
   std::string out;
-  const tasks::Bytes part = text.train();
+  const data::Bytes part = text.train();
   for (int64_t i = 0; i < part.size && i < 60; ++i) {
     const int byte = text.byte_of(part.data[i]);
     out += byte >= 32 && byte < 127 ? static_cast<char>(byte) : '.';
@@ -76,12 +76,12 @@ std::string preview(const tasks::Text& text) {
 
 void describe_pictures(const std::string& name, const std::string& path,
                        const Options& o) {
-  const tasks::Pictures pictures = open_pictures(path, o.size, o.size, 0);
-  models::Json j{{"name", name}, {"size", o.size}};
+  const data::RawImages pictures = open_images(path, o.size, o.size, 0);
+  base::Json j{{"name", name}, {"size", o.size}};
   std::vector<std::vector<std::string>> rows;
-  PictureList shown;
+  ImageList shown;
   for (const char* split : {"train", "test"}) {
-    const tasks::PicturePart part = pictures.split(split);
+    const data::ImagePart part = pictures.split(split);
     const double bits =
         part.count > 0 ? entropy({part.data, part.count * part.size}) : 0;
     j["splits"][split] = {{"images", part.count}, {"entropy_bits", bits}};
@@ -92,8 +92,9 @@ void describe_pictures(const std::string& name, const std::string& path,
   if (!o.sheet.empty())
     io::write_png(
         o.sheet,
-        sheet(shown, o.size, o.size,
-              std::min<int64_t>(8, static_cast<int64_t>(shown.size())), 4));
+        image_grid(shown, o.size, o.size,
+                   std::min<int64_t>(8, static_cast<int64_t>(shown.size())),
+                   4));
   if (o.json) {
     std::cout << j.dump(2) << '\n';
     return;
@@ -105,18 +106,18 @@ void describe_pictures(const std::string& name, const std::string& path,
 }
 
 void describe(const std::string& name, const std::string& path,
-              const Options& o, const tasks::Dataset* known) {
+              const Options& o, const data::Dataset* known) {
   if (is_directory(path)) return describe_pictures(name, path, o);
   if (!o.sheet.empty())
     throw UsageError("data: --sheet is for pictures, and " + name +
                      " is a text");
-  const tasks::Text text = tasks::Text::open(path, o.mode);
+  const data::Text text = data::Text::open(path, o.mode);
   int64_t all = 0;
-  models::Json j{
+  base::Json j{
       {"name", name}, {"mode", o.mode}, {"vocabulary", text.vocabulary()}};
   std::vector<std::vector<std::string>> rows;
   for (const char* split : {"train", "valid", "test"}) {
-    const tasks::Bytes part = text.split(split);
+    const data::Bytes part = text.split(split);
     all += part.size;
     const double bits = part.size > 0 ? entropy(part) : 0;
     j["splits"][split] = {{"symbols", part.size}, {"entropy_bits", bits}};
@@ -145,27 +146,27 @@ void run(const Options& o) {
   }
   if (o.what == "built-in-pictures") return describe_pictures(o.what, "", o);
   if (o.what == "built-in") return describe("built-in", "", o, nullptr);
-  const tasks::Dataset* known = tasks::find_dataset(o.what);
+  const data::Dataset* known = data::find_dataset(o.what);
   if (o.download) {
     if (!known) {
       std::string names;
-      for (const auto& set : tasks::datasets())
+      for (const auto& set : data::datasets())
         names += (names.empty() ? "" : ", ") + set.name;
       throw UsageError("data: --download knows " + names + ", got '" + o.what +
                        "'");
     }
-    tasks::Dataset set = *known;
+    data::Dataset set = *known;
     if (!o.from.empty()) set.address = o.from;
-    const std::string path = tasks::fetch(set, o.out, !isatty(STDERR_FILENO));
+    const std::string path = data::fetch(set, o.out, !isatty(STDERR_FILENO));
     return describe(path, path, o, known);
   }
   const std::string path =
       known && o.out != "." ? o.out + "/" + o.what : o.what;
   if (known && access(path.c_str(), F_OK) != 0) {
-    throw tasks::DataError(path + ": is not here; `aft data " + known->name +
-                           " --download` gets it from " + known->address);
+    throw data::DataError(path + ": is not here; `aft data " + known->name +
+                          " --download` gets it from " + known->address);
   }
-  if (known && !known->archive) tasks::check_file(*known, path);
+  if (known && !known->archive) data::check_file(*known, path);
   describe(path, path, o, known);
 }
 
@@ -194,12 +195,12 @@ void add_data(CLI::App& app) {
       ->type_name("NAME");
   command
       ->add_option("--size", o->size,
-                   "Pictures: height and width to bring them to; default: 32")
+                   "Images: height and width to bring them to; default: 32")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}).description(""))
       ->type_name("N");
   command
       ->add_option("--sheet", o->sheet,
-                   "Pictures: show the first 64 on a sheet (PNG)")
+                   "Images: show the first 64 on a sheet (PNG)")
       ->type_name("FILE");
   command->add_flag("--json", o->json, "JSON instead of a table");
   command->footer(

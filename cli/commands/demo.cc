@@ -10,10 +10,10 @@
 #include <memory>
 
 #include "aft/kernels/reference.h"
-#include "cli/bench_cases.h"
-#include "cli/bench_peak.h"
-#include "cli/bench_rivals.h"
-#include "cli/bench_time.h"
+#include "bench/cases.h"
+#include "bench/peak.h"
+#include "bench/rivals.h"
+#include "bench/time.h"
 #include "cli/commands.h"
 #include "cli/table.h"
 

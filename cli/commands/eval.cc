@@ -9,8 +9,8 @@
 #include "aft/tasks/image.h"
 #include "aft/tasks/language.h"
 #include "cli/commands.h"
+#include "cli/image_grid.h"
 #include "cli/model.h"
-#include "cli/sheet.h"
 #include "cli/table.h"
 
 namespace aft::cli {
@@ -27,7 +27,7 @@ struct Options {
 /// What was measured, as JSON and as the end of a line.
 struct Answer {
   double nats = 0;
-  models::Json json;
+  base::Json json;
   std::string line;
   std::string figure;                    ///< "": the loss in bits
   c10::optional<nn::Sparsity> sparsity;  ///< of the kernels of aft-conv
@@ -40,20 +40,20 @@ void note_changed(const std::string& expected, const std::string& found,
                  "their parts may overlap with what was trained on\n";
 }
 
-Answer judge_text(const models::Json& json, const Options& o) {
+Answer judge_text(const base::Json& json, const Options& o) {
   const auto config = tasks::config_as<tasks::LanguageConfig>(json);
   const auto& data = config.data;
-  const tasks::Text text = tasks::Text::open(
-      o.data.empty() ? data.path : o.data, data.mode, data.symbols);
+  const data::Text text = data::Text::open(o.data.empty() ? data.path : o.data,
+                                           data.mode, data.symbols);
   note_changed(data.fingerprint, text.fingerprint(), o);
-  tasks::Bytes part = text.split(o.split);
+  data::Bytes part = text.split(o.split);
   if (o.bytes > 0 && o.bytes < part.size) part.size = o.bytes;
   const int64_t T = config.model.length, stride = o.stride > 0 ? o.stride : T;
   if (stride > T)
     throw UsageError("eval: --stride must be at most model.length = " +
                      std::to_string(T) + ", got " + std::to_string(stride));
   const auto model = tasks::load_model(o.model, config.model);
-  Meter meter("symbols");
+  ProgressMeter meter("symbols");
   Answer answer;
   answer.nats = tasks::evaluate(
       model, part, T, stride, o.batch,
@@ -69,7 +69,7 @@ Answer judge_text(const models::Json& json, const Options& o) {
   return answer;
 }
 
-Answer judge_classes(const models::Json& json, const Options& o) {
+Answer judge_classes(const base::Json& json, const Options& o) {
   const auto config = tasks::config_as<tasks::ClassificationConfig>(json);
   tasks::LabelledConfig data = config.data;
   const std::string path = o.data.empty() ? data.path : o.data;
@@ -77,15 +77,15 @@ Answer judge_classes(const models::Json& json, const Options& o) {
   check_size("eval", o.size, config.model);
   if (o.crop > 0) data.crop = o.crop;
   const auto model = tasks::load_classifier(o.model, config.model);
-  const auto pictures = tasks::LabelledPictures::open(
+  const auto pictures = data::LabelledImages::open(
       path, data.valid_images, std::max(data.height, data.width));
   note_changed(data.fingerprint, pictures.fingerprint(), o);
-  tasks::LabelledPart part = pictures.split(o.split);
+  data::LabelledPart part = pictures.split(o.split);
   if (o.images > 0) part = pictures.some(part, o.images);
   if (part.empty())
-    throw tasks::DataError(path + ": has no pictures in its part '" + o.split +
-                           "'");
-  Meter meter("images");
+    throw data::DataError(path + ": has no pictures in its part '" + o.split +
+                          "'");
+  ProgressMeter meter("images");
   const tasks::Accuracy a = tasks::evaluate(
       *model, pictures, part,
       tasks::match_classes(pictures.classes(), data.classes), data, o.batch,
@@ -106,20 +106,20 @@ Answer judge_classes(const models::Json& json, const Options& o) {
   return answer;
 }
 
-Answer judge_pictures(const models::Json& json, const Options& o) {
+Answer judge_pictures(const base::Json& json, const Options& o) {
   const auto config = tasks::config_as<tasks::ImageConfig>(json);
   const auto& data = config.data;
   const auto model = load_model(o.model, config);
-  const tasks::Pictures pictures =
-      open_pictures(o.data.empty() ? data.path : o.data, data.height,
-                    data.width, data.valid_images);
+  const data::RawImages pictures =
+      open_images(o.data.empty() ? data.path : o.data, data.height, data.width,
+                  data.valid_images);
   note_changed(data.fingerprint, pictures.fingerprint(), o);
-  tasks::PicturePart part = pictures.split(o.split);
+  data::ImagePart part = pictures.split(o.split);
   if (o.images > 0 && o.images < part.count) part.count = o.images;
   if (part.count == 0)
-    throw tasks::DataError((o.data.empty() ? data.path : o.data) +
-                           ": has no pictures in its part '" + o.split + "'");
-  Meter meter("images");
+    throw data::DataError((o.data.empty() ? data.path : o.data) +
+                          ": has no pictures in its part '" + o.split + "'");
+  ProgressMeter meter("images");
   Answer answer;
   answer.nats = tasks::evaluate(
       model, part, o.batch,
@@ -133,7 +133,7 @@ Answer judge_pictures(const models::Json& json, const Options& o) {
 }
 
 void run(const Options& o) {
-  const models::Json config = tasks::load_config(o.model);
+  const base::Json config = tasks::load_config(o.model);
   const std::string task = config["task"];
   const bool text = task == "language", classes = task == "classification";
   if ((o.size > 0 || o.crop > 0) && !classes)
@@ -153,7 +153,7 @@ void run(const Options& o) {
                         : classes ? judge_classes(config, o)
                                   : judge_pictures(config, o);
   if (o.json) {
-    models::Json j{{"model", o.model}, {"split", o.split}};
+    base::Json j{{"model", o.model}, {"split", o.split}};
     j.update(answer.json);
     j["nats"] = answer.nats;
     if (answer.sparsity) {
@@ -205,7 +205,7 @@ void add_eval(CLI::App& app) {
       ->type_name("N");
   command
       ->add_option("--images", o->images,
-                   "Pictures: only the first N of the split (with classes: N "
+                   "Images: only the first N of the split (with classes: N "
                    "of it, evenly)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
       ->type_name("N");

@@ -25,8 +25,8 @@ void run(const Options& o) {
   const auto config = tasks::config_as<tasks::LanguageConfig>(
       tasks::load_config(o.model, "language"));
   // Symbols have to become bytes again.
-  const tasks::Text text =
-      tasks::Text::from("", config.data.mode, config.data.symbols);
+  const data::Text text =
+      data::Text::from("", config.data.mode, config.data.symbols);
   std::vector<std::string> prompts = o.prompts;
   const bool going_on = !o.state.empty();
   if ((going_on || !o.save_state.empty()) && prompts.size() > 1)

@@ -10,10 +10,10 @@
 #include <memory>
 #include <utility>
 
+#include "aft/data/data.h"
+#include "aft/data/label_table.h"
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
-#include "aft/tasks/data.h"
-#include "aft/tasks/label_table.h"
 #include "aft/tasks/vit_weights.h"
 #include "cli/commands.h"
 #include "cli/model.h"
@@ -37,10 +37,10 @@ struct ExportOptions {
 std::vector<std::string> class_names(const ImportOptions& o, int64_t classes) {
   std::vector<std::string> names;
   if (!o.labels.empty())
-    names = tasks::read_label_table(o.labels, /*files=*/false).classes;
+    names = data::read_label_table(o.labels, /*files=*/false).classes;
   const int64_t named = static_cast<int64_t>(names.size());
   if (classes > 0 && named > classes)
-    throw tasks::DataError(
+    throw data::DataError(
         o.labels + ": expected at most the " + std::to_string(classes) +
         " classes of the weights, got " + std::to_string(named));
   if (classes > 0) names.resize(static_cast<size_t>(classes));
@@ -85,21 +85,21 @@ int64_t choose_heads(const ImportOptions& o,
                    ", is no multiple of 64; --heads N says it");
 }
 
-models::Json make_config(const ImportOptions& o,
-                         const models::ClassifierConfig& from) {
-  models::Json model{{"mixer", o.to},
-                     {"layers", from.layers},
-                     {"width", from.width},
-                     {"mlp", from.mlp},
-                     {"patch", from.patch}};
+base::Json make_config(const ImportOptions& o,
+                       const models::ClassifierConfig& from) {
+  base::Json model{{"mixer", o.to},
+                   {"layers", from.layers},
+                   {"width", from.width},
+                   {"mlp", from.mlp},
+                   {"patch", from.patch}};
   if (o.to == "attention" || o.to == "aft-conv")
     model["heads"] = choose_heads(o, from);
   if (o.kernel > 0) model["window"] = o.kernel;
   if (o.rank > 0) model["rank"] = o.rank;
-  const models::Json data{{"height", from.rows * from.patch},
-                          {"width", from.columns * from.patch},
-                          {"classes", class_names(o, from.classes)}};
-  const models::Json config{
+  const base::Json data{{"height", from.rows * from.patch},
+                        {"width", from.columns * from.patch},
+                        {"classes", class_names(o, from.classes)}};
+  const base::Json config{
       {"task", "classification"}, {"model", model}, {"data", data}};
   return apply_sets(config, o.sets);
 }
@@ -144,7 +144,7 @@ void import_weights(const ImportOptions& o) {
   check_options(o);
   const tasks::ClassifierWeights weights =
       tasks::read_vit(o.file, o.to == "attention" ? o.heads : 0);
-  const models::Json config = make_config(o, weights.config);
+  const base::Json config = make_config(o, weights.config);
   torch::manual_seed(o.seed);
   models::Classifier model(
       tasks::config_as<models::ClassifierConfig>(config.at("model")));
@@ -152,9 +152,9 @@ void import_weights(const ImportOptions& o) {
   std::string json;
   try {
     json = config.dump(2) + "\n";
-  } catch (const models::Json::exception&) {
-    throw models::ConfigError((o.labels.empty() ? "--set" : o.labels) +
-                              ": must be UTF-8, as config.json is");
+  } catch (const base::Json::exception&) {
+    throw base::ConfigError((o.labels.empty() ? "--set" : o.labels) +
+                            ": must be UTF-8, as config.json is");
   }
   Output(o.out).write(train::tensors_of(*model), json);
 
@@ -186,7 +186,7 @@ void import_weights(const ImportOptions& o) {
 // ---- Export ----------------------------------------------------------------
 
 void export_weights(const ExportOptions& o) {
-  const models::Json config = tasks::load_config(o.model);
+  const base::Json config = tasks::load_config(o.model);
   const std::string from = o.model + "/model.safetensors",
                     task = config["task"].get<std::string>();
   const bool classifier = task == "classification" && !has_network(config);

@@ -4,7 +4,7 @@
 #include <map>
 #include <memory>
 
-#include "aft/tasks/memory.h"
+#include "aft/tasks/memory_limit.h"
 #include "aft/tasks/presets.h"
 #include "cli/commands.h"
 #include "cli/model.h"
@@ -34,7 +34,7 @@ struct Shape {
   int64_t outputs;  // numbers a token that the head says
 };
 
-Shape shape(const models::Json& m) {
+Shape shape(const base::Json& m) {
   const bool sequence = m.contains("length");
   return {m["mixer"],
           m["layers"],
@@ -50,7 +50,7 @@ Shape shape(const models::Json& m) {
 /// and two moments, and for each token what the layers keep for backward.
 /// Fitted to what `aft bench train` measures; within 30 % of that. 0: not
 /// known, of networks and mixers other than AFT and attention.
-double training_bytes(const models::Json& model, const train::TrainConfig& t,
+double training_bytes(const base::Json& model, const train::TrainConfig& t,
                       double parameters) {
   const std::string kind = model.value("mixer", "");
   if (kind != "attention" && kind.rfind("aft-", 0) != 0) return 0;
@@ -90,8 +90,8 @@ double state_bytes(torch::nn::Module& module) {
 }
 
 void info(const Options& o) {
-  const models::Json whole = choose_config(o.what, o.sets),
-                     &config = whole["model"];
+  const base::Json whole = choose_config(o.what, o.sets),
+                   &config = whole["model"];
   const train::TrainConfig recipe = train_config(whole);
   const auto model = tasks::make_model(
       whole, is_directory(o.what) && o.sets.empty() ? o.what : "");
@@ -109,7 +109,7 @@ void info(const Options& o) {
                memory =
                    training_bytes(config, recipe, static_cast<double>(all));
   if (o.json) {
-    models::Json j{{"name", o.what}, {"parameters", all}};
+    base::Json j{{"name", o.what}, {"parameters", all}};
     if (!network)
       j["parameters_per_layer"] = layer, j["parameters_per_mixer"] = mixer;
     if (bytes > 0) j["state_bytes"] = bytes;
@@ -140,7 +140,7 @@ void info(const Options& o) {
 
 void list(bool json) {
   if (json) {
-    models::Json all = models::Json::array();
+    base::Json all = base::Json::array();
     for (const auto& p : tasks::presets())
       all.push_back({{"name", p.name},
                      {"about", p.about},

@@ -1,4 +1,4 @@
-#include "cli/launch.h"
+#include "cli/commands/launch.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -16,8 +16,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "cli/child.h"
 #include "cli/commands.h"
+#include "cli/subprocess.h"
 
 namespace aft::cli {
 namespace {

@@ -1,4 +1,5 @@
-// Several processes of this program on this machine, as one run.
+// Launches several processes of this program on this machine as one distributed
+// run.
 #pragma once
 
 #include <string>
@@ -7,20 +8,25 @@
 namespace aft::cli {
 
 struct Launched {
-  int code = 0;      ///< 0, or of the one that failed
-  std::string what;  ///< "rank 1 was killed by signal 9"; empty where none did
+  int code = 0;      ///< 0, or the exit code of the failed rank
+  std::string what;  ///< "rank 1 was killed by signal 9"; empty on success
 };
 
-/// `aft <arguments>` as `processes` ranks that meet on a port of this machine;
-/// port 0: a free one. Each gets its share of the cores as threads, unless
-/// OMP_NUM_THREADS is set. When one fails, those that do not end soon are
-/// killed. rank0_out: a file for what rank 0 prints; -1: this program's. Where
-/// `interrupted` (cli/child.h) becomes 1, all are interrupted; 2: killed.
-/// Throws std::runtime_error.
+/// Runs `aft <arguments>` as `processes` ranks and waits for them.
+///
+/// port: the rendezvous port on the loopback interface; 0: any free port.
+/// restarts: how often the run was restarted so far; passed on to the ranks.
+/// rank0_out: file descriptor for the stdout of rank 0; -1: this program's.
+///
+/// Unless OMP_NUM_THREADS is set, the ranks divide the cores equally. When a
+/// rank fails, the others get a grace period and are then killed. When
+/// `interrupted` (cli/subprocess.h) becomes 1, all ranks receive SIGINT; when
+/// it becomes 2, SIGKILL. Throws std::runtime_error.
 Launched launch(int processes, const std::vector<std::string>& arguments,
                 int port, int restarts, int rank0_out);
-/// The same for a measurement: what rank 0 printed, less than 64 kB. Throws
-/// std::runtime_error where one fails, which says who, after `what`.
+/// Like launch(), for measurements: returns the stdout of rank 0, which must be
+/// less than 64 kB. Throws std::runtime_error if a rank fails; the message
+/// starts with `what` and names the rank.
 std::string launch_for(const std::string& what, int processes,
                        const std::vector<std::string>& arguments);
 

@@ -11,11 +11,11 @@
 #include "aft/nn/aft.h"
 #include "aft/tasks/classification.h"
 #include "cli/commands.h"
-#include "cli/curve.h"
-#include "cli/figures/page.h"
+#include "cli/image_grid.h"
 #include "cli/model.h"
-#include "cli/plot_maps.h"
-#include "cli/sheet.h"
+#include "cli/plot/maps.h"
+#include "cli/plot/page.h"
+#include "cli/plot/training_curve.h"
 #include "cli/table.h"
 
 namespace aft::cli {
@@ -158,10 +158,10 @@ class Plotter {
     if (config_["task"] != "image" || o_.completions == 0) return;
     const auto config = tasks::config_as<tasks::ImageConfig>(config_);
     const auto& data = config.data;
-    std::optional<tasks::Pictures> pictures;
+    std::optional<data::RawImages> pictures;
     try {
       pictures.emplace(
-          open_pictures(data.path, data.height, data.width, data.valid_images));
+          open_images(data.path, data.height, data.width, data.valid_images));
     } catch (const std::runtime_error& e) {
       // The data may be elsewhere now; all other figures do without.
       std::cerr << "note: no completions, as the model's data cannot be read "
@@ -169,7 +169,7 @@ class Plotter {
                 << e.what() << '\n';
       return;
     }
-    const tasks::PicturePart part = pictures->split("test");
+    const data::ImagePart part = pictures->split("test");
     Completions what;
     what.count = std::min(part.count, o_.completions);
     what.rows = data.height / 2;
@@ -202,7 +202,7 @@ class Plotter {
   }
 
   const Options& o_;
-  models::Json config_;
+  base::Json config_;
   std::shared_ptr<torch::nn::Module> module_;
   std::shared_ptr<models::ClassifierImpl> classifier_;  // null: another one
   tasks::LabelledConfig data_;

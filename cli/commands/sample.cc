@@ -6,8 +6,8 @@
 
 #include "aft/io/image.h"
 #include "cli/commands.h"
+#include "cli/image_grid.h"
 #include "cli/model.h"
-#include "cli/sheet.h"
 
 namespace aft::cli {
 namespace {
@@ -26,23 +26,23 @@ tasks::ImageConfig load(const Options& o) {
       tasks::load_config(o.model, "image"));
 }
 
-void write(const Options& o, const PictureList& pictures,
+void write(const Options& o, const ImageList& pictures,
            const tasks::ImageConfig& config, int64_t columns) {
-  io::write_png(o.out, sheet(pictures, config.data.height, config.data.width,
-                             columns, o.scale));
+  io::write_png(o.out, image_grid(pictures, config.data.height,
+                                  config.data.width, columns, o.scale));
 }
 
 void sample(const Options& o) {
   const tasks::ImageConfig config = load(o);
-  const tasks::PictureModel model = load_model(o.model, config);
+  const tasks::ImageModel model = load_model(o.model, config);
   const int64_t columns =
       o.columns > 0 ? o.columns
                     : static_cast<int64_t>(
                           std::ceil(std::sqrt(static_cast<double>(o.count))));
-  draw_pictures(model, o.sampling, PictureList(static_cast<size_t>(o.count)),
-                o.batch, [&](const PictureList& pictures) {
-                  write(o, pictures, config, std::min(columns, o.count));
-                });
+  draw_images(model, o.sampling, ImageList(static_cast<size_t>(o.count)),
+              o.batch, [&](const ImageList& pictures) {
+                write(o, pictures, config, std::min(columns, o.count));
+              });
   std::cout << o.out << ": " << o.count << " images of " << config.data.height
             << "x" << config.data.width << " from " << o.model << ", seed "
             << o.sampling.seed << '\n';
@@ -51,15 +51,15 @@ void sample(const Options& o) {
 void complete(const Options& o) {
   const tasks::ImageConfig config = load(o);
   const auto& data = config.data;
-  const tasks::PictureModel model = load_model(o.model, config);
+  const tasks::ImageModel model = load_model(o.model, config);
   const std::string path = o.data.empty() ? data.path : o.data;
-  const tasks::Pictures pictures =
-      open_pictures(path, data.height, data.width, data.valid_images);
-  const tasks::PicturePart part = pictures.split(o.split);
+  const data::RawImages pictures =
+      open_images(path, data.height, data.width, data.valid_images);
+  const data::ImagePart part = pictures.split(o.split);
   const int64_t left = part.count - o.first,
                 count = o.count > 0 ? o.count : std::min<int64_t>(left, 8);
   if (left < 1 || count > left)
-    throw tasks::DataError(
+    throw data::DataError(
         (path.empty() ? "the built-in pictures" : path) + ": the part '" +
         o.split + "' has " + std::to_string(part.count) +
         " pictures; expected --first plus --count at most that, got " +
@@ -82,7 +82,7 @@ void add_common(CLI::App& command, Options& o) {
       ->type_name("FILE");
   command
       .add_option("--batch", o.batch,
-                  "Pictures drawn at once; default: " + std::to_string(o.batch))
+                  "Images drawn at once; default: " + std::to_string(o.batch))
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20).description(""))
       ->type_name("N");
   command
@@ -109,7 +109,7 @@ void add_sample(CLI::App& app) {
       ->type_name("N");
   command
       ->add_option("--columns", o->columns,
-                   "Pictures in a row of the sheet; default: a square")
+                   "Images in a row of the sheet; default: a square")
       ->check(CLI::Range(int64_t{1}, int64_t{10000}).description(""))
       ->type_name("N");
   command->footer(
@@ -138,7 +138,7 @@ void add_complete(CLI::App& app) {
   add_common(*command, *o);
   command
       ->add_option("--data", o->data,
-                   "Pictures to complete; default: what it was trained on")
+                   "Images to complete; default: what it was trained on")
       ->type_name("PATH");
   command->add_option("--split", o->split, "train, valid or test (default)")
       ->type_name("NAME");

@@ -8,12 +8,12 @@
 #include "aft/io/file.h"
 #include "aft/tasks/vit_weights.h"
 #include "aft/train/device.h"
-#include "cli/claim.h"
 #include "cli/commands.h"
-#include "cli/curve.h"
-#include "cli/in_group.h"
+#include "cli/distributed_run.h"
 #include "cli/model.h"
-#include "cli/train_line.h"
+#include "cli/plot/training_curve.h"
+#include "cli/run_lock.h"
+#include "cli/training_progress.h"
 
 namespace aft::cli {
 namespace {
@@ -37,21 +37,21 @@ struct Options {
 
 /// What may not change in a run that goes on: the model (dropout aside), and
 /// what its symbols mean.
-void check_same(const models::Json& stored, const models::Json& now) {
+void check_same(const base::Json& stored, const base::Json& now) {
   const auto check = [&](const std::string& part, const std::string& key) {
-    const models::Json &before = stored.at(part).at(key),
-                       &after = now.at(part).at(key);
+    const base::Json &before = stored.at(part).at(key),
+                     &after = now.at(part).at(key);
     if (before != after)
-      throw models::ConfigError(part + "." + key + " is " + before.dump() +
-                                " in this run, and cannot become " +
-                                after.dump() + "; that takes a new run");
+      throw base::ConfigError(part + "." + key + " is " + before.dump() +
+                              " in this run, and cannot become " +
+                              after.dump() + "; that takes a new run");
   };
   for (const std::string& key : tasks::task_kind(stored).fixed)
     check("data", key);
   for (const auto& item : stored.at("model").items())
     if (item.key() != "dropout") check("model", item.key());
   // Averages begin with the weights.
-  const auto averages = [](const models::Json& config) {
+  const auto averages = [](const base::Json& config) {
     return config["train"]["ema"].get<double>() > 0;
   };
   if (averages(stored) != averages(now)) check("train", "ema");
@@ -103,8 +103,8 @@ Place place_of(const Options& o, bool again) {
 }
 
 /// What is to be trained, with what the options change.
-models::Json changed(const Options& o, const models::Json& from) {
-  models::Json config = apply_sets(from, o.sets);
+base::Json changed(const Options& o, const base::Json& from) {
+  base::Json config = apply_sets(from, o.sets);
   if (!o.data.empty()) {
     config["data"]["path"] = o.data;
     config["data"]["fingerprint"] = "";  // may be others than before
@@ -114,7 +114,7 @@ models::Json changed(const Options& o, const models::Json& from) {
 }
 
 /// That the run in a directory is the one that this call began.
-void check_begun(const models::Json& own, const models::Json& there,
+void check_begun(const base::Json& own, const base::Json& there,
                  const std::string& directory) {
   const auto check = [&](const std::string& key, bool same) {
     if (!same)
@@ -131,15 +131,15 @@ void check_begun(const models::Json& own, const models::Json& there,
                  own[part][item.key()] == item.value()));
 }
 
-models::Json wanted(const Options& o, const Place& place) {
+base::Json wanted(const Options& o, const Place& place) {
   if (!place.resume) return changed(o, preset_config(o.what));
-  const models::Json stored = tasks::load_config(place.directory);
+  const base::Json stored = tasks::load_config(place.directory);
   if (o.resume.empty()) {
     // A launcher begins again; it may have been refused the directory before.
     check_begun(changed(o, preset_config(o.what)), stored, place.directory);
     return stored;
   }
-  models::Json config = changed(o, stored);
+  base::Json config = changed(o, stored);
   check_same(stored, config);
   return config;
 }
@@ -153,11 +153,11 @@ std::string checkpoint_of(const std::string& directory) {
   return file;
 }
 
-std::string text_of(const models::Json& config) {
+std::string text_of(const base::Json& config) {
   try {
     return config.dump(2) + "\n";
-  } catch (const models::Json::exception&) {
-    throw models::ConfigError(
+  } catch (const base::Json::exception&) {
+    throw base::ConfigError(
         config["data"]["path"].get<std::string>() +
         ": the path and the names of classes must be UTF-8, as config.json is");
   }
@@ -169,13 +169,13 @@ void run(const Options& o, const Place& place, c10::Device device,
          train::Group* group, std::atomic<bool>& begun) {
   const bool lead = !group || group->rank() == 0;
   const std::string& directory = place.directory;
-  models::Json config;
+  base::Json config;
   std::unique_ptr<train::Task> task;
   std::string json;
   if (lead) {
     config = wanted(o, place);
     {
-      Meter meter("files read");
+      ProgressMeter meter("files read");
       task = tasks::make_task(
           config, [&](int64_t done, int64_t all) { meter.show(done, all); },
           place.resume ? checkpoint_of(directory) : "");
@@ -185,7 +185,7 @@ void run(const Options& o, const Place& place, c10::Device device,
   }
   if (group) json = group->broadcast(json);
   if (!lead) {
-    config = models::Json::parse(json);
+    config = base::Json::parse(json);
     task = tasks::make_task(config);
   }
   const tasks::TaskKind& kind = tasks::task_kind(config);
@@ -199,9 +199,9 @@ void run(const Options& o, const Place& place, c10::Device device,
   sigaction(SIGTERM, &action, nullptr);
   // Rank 0 knows, where others do not see its files.
   const bool resume = group ? group->any(lead && place.resume) : place.resume;
-  Claim claim;
+  RunLock lock;
   if (resume) {
-    if (lead) claim.take(directory);
+    if (lead) lock.take(directory);
     trainer.resume();
     if (trainer.step() >= recipe.steps) {
       if (lead)
@@ -213,8 +213,11 @@ void run(const Options& o, const Place& place, c10::Device device,
       std::cerr << directory << ": going on from step " << trainer.step()
                 << '\n';
   } else if (lead) {
-    if (o.out.empty()) io::make_directory("runs");
-    claim.make(directory);
+    const size_t slash = directory.find_last_of('/');
+    if (slash != std::string::npos && slash > 0 &&
+        !exists(directory.substr(0, slash)))
+      io::make_directory(directory.substr(0, slash));
+    lock.make(directory);
     // Before config.json: who resumes finds these first weights, which may be
     // --init's, and never others.
     trainer.save();
@@ -233,7 +236,7 @@ void run(const Options& o, const Place& place, c10::Device device,
               << (device.is_cpu() ? "" : ", on " + device.str())
               << "; Ctrl-C saves\n";
   }
-  TrainLine line(kind.unit, has_one_position(config["model"]));
+  TrainingProgress line(kind.unit, has_one_position(config["model"]));
   train::Hooks hooks;
   hooks.stop = [] { return stop_asked != 0; };
   if (lead)
@@ -257,9 +260,10 @@ void run(const Options& o, const Place& place, c10::Device device,
   }
 }
 
-c10::Device device_of(const Options& o, const train::World& world) {
+c10::Device device_of(const Options& o,
+                      const train::LaunchEnvironment& environment) {
   try {
-    return train::device_for(o.device, world);
+    return train::device_for(o.device, environment);
   } catch (const std::invalid_argument& e) {
     throw UsageError(std::string("train: --device: ") + e.what());
   }
@@ -267,13 +271,14 @@ c10::Device device_of(const Options& o, const train::World& world) {
 
 /// As one of several processes, where a launcher says so.
 void run(const Options& o) {
-  const train::World world = train::world_of_process();
+  const train::LaunchEnvironment environment = train::launch_environment();
   const std::string directory = directory_of(o);
-  const c10::Device device = device_of(o, world);
+  const c10::Device device = device_of(o, environment);
   // Shared with a thread of the group's, which may be about to end the process.
   const auto begun = std::make_shared<std::atomic<bool>>(false);
-  if (world.size == 1)
-    return run(o, place_of(o, world.restarts > 0), device, nullptr, *begun);
+  if (environment.size == 1)
+    return run(o, place_of(o, environment.restarts > 0), device, nullptr,
+               *begun);
   const auto advised = [begun, directory](const std::string& why) {
     return *begun ? why +
                         "; the last checkpoint is kept: go on with `aft train "
@@ -281,9 +286,10 @@ void run(const Options& o) {
                         directory + "`"
                   : why;
   };
-  in_group(world, o.timeout, advised, [&](train::Group& group) {
+  run_distributed(environment, o.timeout, advised, [&](train::Group& group) {
     // torchrun's agents count apart.
-    run(o, place_of(o, group.any(world.restarts > 0)), device, &group, *begun);
+    run(o, place_of(o, group.any(environment.restarts > 0)), device, &group,
+        *begun);
   });
 }
 

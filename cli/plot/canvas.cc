@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "cli/figures/drawing.h"
-#include "cli/figures/font.h"
+#include "cli/plot/drawing.h"
+#include "cli/plot/font.h"
 
 namespace aft::cli {
 namespace {

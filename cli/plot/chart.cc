@@ -1,12 +1,12 @@
-#include "cli/figures/chart.h"
+#include "cli/plot/chart.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <set>
 
-#include "cli/figures/drawing.h"
-#include "cli/figures/scale.h"
+#include "cli/plot/drawing.h"
+#include "cli/plot/scale.h"
 #include "cli/table.h"
 
 namespace aft::cli {

@@ -1,4 +1,4 @@
-// Charts as SVG and as pixels: lines, and bars.
+// Line charts and bar charts, as SVG or as pixels.
 #pragma once
 
 #include <string>
@@ -17,52 +17,52 @@ struct Series {
 struct Panel {
   std::string title, x_label, y_label;
   std::vector<Series> series;  ///< at most 16; the same order in each panel
-  /// Two linear axes, x from 0, and no dots; otherwise two logarithmic ones
+  /// true: linear axes, x starting at 0, no markers. false: logarithmic axes
   /// with x ticks at the points.
   bool linear = false;
 };
 
-/// Panels side by side below one title, with one legend; each line is labelled
-/// at its end too. A whole SVG file.
+/// Renders panels side by side below one title, with one legend, as a complete
+/// SVG file. Each line is also labelled at its end.
 std::string plot(const std::string& title, const std::string& subtitle,
                  const std::vector<Panel>& panels);
 
-/// The same for a page that shows the title itself.
+/// Like plot(), without the visible title, for a page that shows it elsewhere.
 std::string plot_untitled(const std::string& title, const std::string& subtitle,
                           const std::vector<Panel>& panels);
 
-/// The same as pixels, two for each of the SVG. Throws io::Error where there
-/// are no panels or too many.
+/// Like plot(), as an image with two pixels per SVG unit. Throws io::Error if
+/// there are no panels or too many.
 io::Image plot_image(const std::string& title, const std::string& subtitle,
                      const std::vector<Panel>& panels);
 
-/// Where plot draws a point.
+/// The position of a point drawn by plot().
 struct PlottedPoint {
   size_t panel, series;
-  double x, y;              ///< in the SVG
-  double value_x, value_y;  ///< what it stands for
+  double x, y;              ///< SVG coordinates
+  double value_x, value_y;  ///< data values
 };
 
-/// All points, in the order of the panels and the series.
+/// All points, ordered by panel, then by series.
 std::vector<PlottedPoint> plotted_points(const std::vector<Panel>& panels);
 
-/// The colour of a series, #rrggbb. The first eight differ; the second eight
-/// are those again, in dashed lines.
+/// The colour of a series, #rrggbb. The first eight are distinct; the second
+/// eight repeat them with dashed lines.
 std::string series_colour(size_t series);
 
 struct Bar {
   double value = 0;  ///< 0: none
-  double other = 0;  ///< to compare with, drawn thin below it; 0: none
+  double other = 0;  ///< for comparison, drawn thin below `value`; 0: none
 };
 
 struct BarPanel {
   std::string title;
-  std::vector<Bar> bars;  ///< one for each name
+  std::vector<Bar> bars;  ///< one per name
 };
 
-/// Horizontal bars, a row for each name, panels side by side. `value` and
-/// `other` say in a legend what the two bars of a row are; rows that are
-/// `strong` have a colour of their own. A whole SVG file.
+/// Renders horizontal bars, one row per name, with panels side by side, as a
+/// complete SVG file. `value` and `other` are the legend entries for the two
+/// bars of a row. Rows marked `strong` get a different colour.
 std::string bars(const std::string& title, const std::string& value,
                  const std::string& other,
                  const std::vector<std::string>& names,

@@ -1,4 +1,4 @@
-#include "cli/figures/colour_bar.h"
+#include "cli/plot/colour_bar.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,40 +1,41 @@
-// The bar beside heat maps that says what their colours stand for.
+// The colour bar beside heat maps.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "cli/figures/drawing.h"
-#include "cli/figures/scale.h"
+#include "cli/plot/drawing.h"
+#include "cli/plot/scale.h"
 
 namespace aft::cli {
 
-inline constexpr int64_t kBarTip = 10;  ///< the height of an end that was cut
+inline constexpr int64_t kBarTip = 10;  ///< height of the tip at a clipped end
 
-/// What stands on it and beside it.
+/// The scale, ticks and label of a colour bar.
 struct ColourBar {
   Scale scale;
   struct Tick {
-    double part;  ///< of the bar, from below
+    double part;  ///< position as a fraction of the bar, from the bottom
     std::string text;
-    int64_t number = 0;  ///< so many steps from 0; where room is short, only
-                         ///< multiples of two or more are drawn
+    int64_t number = 0;  ///< distance from 0 in steps; if space is short, only
+                         ///< multiples of 2 or more are drawn
   };
   std::vector<Tick> ticks;
-  double step = 2;  ///< from one to the next, as a part
+  double step = 2;  ///< distance between ticks as a fraction of the bar
   std::string label;
 
-  /// In pixels, with the texts.
+  /// The width in pixels, including the text.
   int64_t width() const;
 };
 
-/// For maps with these scales. `each`: they differ, and the bar only says low
-/// and high. An end beyond which there are values has a tip and a '<' or '>'.
+/// Makes the bar for maps with these scales. `each`: every map has a separate
+/// scale, and the bar is only labelled low and high. An end that clips values
+/// has a tip and, unless `each`, a '<' or '>' in its label.
 ColourBar make_bar(const std::vector<Scale>& scales, Colours colours,
                    const std::string& quantity, bool each);
 
-/// `height` is that of the bar alone; tips come on top of it.
+/// `height` excludes the tips.
 void draw_bar(Canvas& out, const ColourBar& bar, Colours colours, int64_t top,
               int64_t left, int64_t height);
 

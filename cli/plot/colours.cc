@@ -1,4 +1,4 @@
-#include "cli/figures/colours.h"
+#include "cli/plot/colours.h"
 
 #include <algorithm>
 #include <cmath>

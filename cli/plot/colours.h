@@ -1,5 +1,6 @@
-// Colours for numbers: scales whose steps look equally large, as they are equal
-// in the Oklab space (Ottosson 2020), where distance is what the eye sees.
+// Perceptually uniform colour maps: equal steps in value are equal distances in
+// the Oklab colour space (Ottosson 2020), which approximates perceived
+// differences.
 #pragma once
 
 #include <array>
@@ -8,14 +9,14 @@
 namespace aft::cli {
 
 enum class Colours {
-  kSequential,  ///< dark blue to light yellow, ever lighter
-  kDiverging,   ///< blue, white, red: equally dark at equal distance from white
+  kSequential,  ///< dark blue to light yellow, with increasing lightness
+  kDiverging,   ///< blue, white, red; lightness is symmetric about white
 };
 
 using Rgb = std::array<uint8_t, 3>;  ///< sRGB
 
-/// The colour at `part` of a scale, 0 its low end and 1 its high one; what is
-/// outside, or NaN, is the nearest end, the low one.
+/// The colour at the fraction `part` of a scale, from 0 (low) to 1 (high).
+/// Values outside are clamped; NaN gives the low end.
 Rgb colour(Colours colours, double part);
 
 }  // namespace aft::cli

@@ -1,5 +1,6 @@
-// What figures are drawn with: boxes, lines, circles and texts, as SVG or as
-// pixels. y grows downward; colours are written as in SVG, #rgb or #rrggbb.
+// Drawing primitives for figures: boxes, lines, circles and text, rendered as
+// SVG or as pixels. y grows downward. Colours are written as in SVG: #rgb or
+// #rrggbb.
 #pragma once
 
 #include <string>
@@ -7,11 +8,11 @@
 #include <vector>
 
 #include "aft/io/image.h"
-#include "cli/figures/colours.h"
+#include "cli/plot/colours.h"
 
 namespace aft::cli {
 
-/// Text for SVG and HTML.
+/// Escapes text for SVG and HTML.
 std::string escaped(const std::string& text);
 
 using Path = std::vector<std::pair<double, double>>;
@@ -27,10 +28,10 @@ enum class Anchor { kStart, kMiddle, kEnd };
 struct TextStyle {
   double size = 13;
   bool bold = false;
-  Anchor anchor = Anchor::kStart;  ///< what of the text is at x
+  Anchor anchor = Anchor::kStart;  ///< which part of the text is at x
   std::string colour;              ///< empty: nearly black
-  bool halo = false;    ///< with a white edge, to be read on top of lines
-  bool upward = false;  ///< turned about (x, y) by 90 degrees
+  bool halo = false;    ///< white outline, to stay readable on top of lines
+  bool upward = false;  ///< rotated by 90 degrees about (x, y)
 };
 
 class Drawing {
@@ -43,15 +44,15 @@ class Drawing {
   virtual void polyline(const Path& points, const Stroke& stroke) = 0;
   virtual void circle(double x, double y, double radius,
                       const std::string& colour) = 0;
-  /// y is the line that the letters stand on.
+  /// y is the baseline.
   virtual void text(double x, double y, const std::string& text,
                     const TextStyle& style) = 0;
 };
 
-/// A whole SVG file, on white.
+/// Renders to a complete SVG file with a white background.
 class Svg : public Drawing {
  public:
-  /// What is above `top` is cut off.
+  /// Everything above `top` is clipped.
   Svg(const std::string& title, double width, double height, double top = 0);
 
   void box(double x, double y, double width, double height,
@@ -70,13 +71,13 @@ class Svg : public Drawing {
   std::string out_;
 };
 
-/// Pixels, first white; lines, circles and texts have smooth edges. What is
-/// outside is not drawn. Letters are those of the built-in font, printable
-/// ASCII; each other byte is a question mark.
+/// Renders to pixels on a white background. Lines, circles and text are
+/// antialiased. Everything outside the image is clipped. The built-in font has
+/// printable ASCII; every other byte is drawn as a question mark.
 class Canvas : public Drawing {
  public:
-  /// A unit of the drawing is `scale` pixels. Throws io::Error where there are
-  /// less than one or more than io::kMaxPixels of them.
+  /// One drawing unit is `scale` pixels. Throws io::Error if the image would
+  /// have less than one pixel or more than io::kMaxPixels.
   Canvas(double width, double height, double scale = 1);
 
   void box(double x, double y, double width, double height,
@@ -89,9 +90,9 @@ class Canvas : public Drawing {
   void text(double x, double y, const std::string& text,
             const TextStyle& style) override;
 
-  /// One pixel (not a unit).
+  /// Sets one pixel; y and x are in pixels, not in drawing units.
   void set(int64_t y, int64_t x, const Rgb& colour);
-  /// A picture, pixel by pixel, its corner at a pixel.
+  /// Copies an image without scaling; top and left are in pixels.
   void put(int64_t top, int64_t left, const io::Image& picture);
 
   const io::Image& image() const { return image_; }
@@ -104,7 +105,7 @@ class Canvas : public Drawing {
   io::Image image_;
 };
 
-/// How wide Canvas draws it.
+/// The width of `text` as Canvas draws it.
 double text_width(const std::string& text, double size);
 
 }  // namespace aft::cli

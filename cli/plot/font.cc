@@ -1,4 +1,4 @@
-#include "cli/figures/font.h"
+#include "cli/plot/font.h"
 
 #include <algorithm>
 #include <array>

@@ -1,21 +1,22 @@
-// The letters that Canvas draws: lines and quarters of ellipses, so that they
-// are smooth in every size.
+// The font of Canvas. Glyphs consist of lines and quarter ellipses, so they are
+// smooth at every size.
 #pragma once
 
 #include <vector>
 
-#include "cli/figures/drawing.h"
+#include "cli/plot/drawing.h"
 
 namespace aft::cli {
 
-inline constexpr double kCapital = 12;  ///< the height of a capital letter
+inline constexpr double kCapital = 12;  ///< height of a capital letter
 
 struct Glyph {
-  std::vector<Path> lines;  ///< y upward from the line it stands on
-  double advance = 0;       ///< to the next letter
+  std::vector<Path> lines;  ///< y grows upward from the baseline
+  double advance = 0;       ///< distance to the next glyph
 };
 
-/// Of printable ASCII; other bytes give the question mark.
+/// Returns the glyph of a printable ASCII character, and the question mark for
+/// every other byte.
 const Glyph& glyph(char c);
 
 }  // namespace aft::cli

@@ -1,4 +1,4 @@
-#include "cli/figures/heatmap.h"
+#include "cli/plot/heatmap.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,9 +6,9 @@
 #include <limits>
 #include <stdexcept>
 
-#include "cli/figures/colour_bar.h"
-#include "cli/figures/drawing.h"
-#include "cli/figures/scale.h"
+#include "cli/plot/colour_bar.h"
+#include "cli/plot/drawing.h"
+#include "cli/plot/scale.h"
 
 namespace aft::cli {
 namespace {

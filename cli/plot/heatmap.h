@@ -1,5 +1,4 @@
-// Heat maps in rows and columns, as a figure of a paper has them: one sheet
-// with a colour bar.
+// Heat maps arranged in rows and columns, with a colour bar, as one image.
 #pragma once
 
 #include <cstdint>
@@ -7,63 +6,66 @@
 #include <vector>
 
 #include "aft/io/image.h"
-#include "cli/figures/colours.h"
+#include "cli/plot/colours.h"
 
 namespace aft::cli {
 
 struct Map {
   int64_t height = 0, width = 0;
-  std::vector<float> values;  ///< row by row; NaN: nothing there
-  /// What hover calls the first row and column: -5 for relative offsets.
+  std::vector<float> values;  ///< row-major; NaN: no value
+  /// The coordinates of the first row and column in tooltips, for example -5
+  /// for relative offsets.
   int64_t y0 = 0, x0 = 0;
   std::string name;  ///< "layer 3, head 7"
 };
 
 struct Heatmaps {
-  std::string name;  ///< of the file, without .png
+  std::string name;  ///< file name without .png
   std::string title, caption;
-  std::string quantity;  ///< beside the colour bar and in hover: "exp(w) - 1"
+  std::string quantity;  ///< shown at the bar and in tooltips: "exp(w) - 1"
   std::string y_name = "y", x_name = "x";
   std::vector<std::string> row_names, column_names;
-  /// Row by row, row_names.size() x column_names.size(); an empty map leaves
-  /// its place free.
+  /// Row-major, row_names.size() x column_names.size(). An empty map leaves its
+  /// place blank.
   std::vector<Map> maps;
   Colours colours = Colours::kSequential;
-  /// What the ends of the colours stand for. Equal: the 0.5th and the 99.5th
-  /// percentile of the numbers; of kDiverging symmetric about 0.
+  /// The values at the ends of the colour scale. If equal, the 0.5th and 99.5th
+  /// percentiles of the values are used; for kDiverging the scale is symmetric
+  /// about 0.
   double low = 0, high = 0;
-  bool each = false;  ///< every map has a scale of its own; the bar says so
-  /// Pixels of the longer side of a map; 0: so that the sheet is about 1200
-  /// pixels wide, and at most about 1600 tall where cells stay visible. A cell
-  /// has a whole number of pixels; a map with more cells than pixels is
-  /// averaged down.
+  bool each = false;  ///< each map has a separate scale; the bar says so
+  /// The longer side of a map in pixels. 0: chosen so that the figure is about
+  /// 1200 pixels wide and, as long as cells stay visible, at most about 1600
+  /// tall. A cell is a whole number of pixels; a map with more cells than
+  /// pixels is averaged down.
   int64_t side = 0;
-  io::Image picture;  ///< to the left of the maps, larger, where not empty
+  io::Image picture;  ///< if not empty, drawn enlarged to the left of the maps
 };
 
-/// Where a map is in its sheet, in pixels; all 0 for an empty map.
+/// The position of a map in the image, in pixels; all 0 for an empty map.
 struct Place {
   int64_t top = 0, left = 0, height = 0, width = 0;
 };
 
 struct HeatmapSheet {
   io::Image image;
-  std::vector<Place> places;  ///< one for each map
-  int64_t averaged =
-      1;  ///< a drawn cell is the mean of so many squared, at most
+  std::vector<Place> places;  ///< one per map
+  /// A drawn cell is the mean of at most averaged x averaged values.
+  int64_t averaged = 1;
 };
 
-/// Cells that are NaN or infinite are hatched in grey. Throws
-/// std::invalid_argument where the numbers of maps or values do not fit, or the
-/// scale is not finite or falls; io::Error for a picture that is none;
-/// std::runtime_error where the sheet would have more than io::kMaxPixels.
+/// Draws the figure. NaN and infinite cells are hatched in grey. Throws
+/// std::invalid_argument if the number of maps or values does not match, or if
+/// the scale is not finite or low > high; io::Error if `picture` is invalid;
+/// std::runtime_error if the image would exceed io::kMaxPixels.
 HeatmapSheet lay_out(const Heatmaps& figure);
 
-/// The picture of lay_out.
+/// The image of lay_out().
 io::Image draw(const Heatmaps& figure);
 
-/// Means of the finite values in blocks of `block` x `block`, smaller ones at
-/// the right and at the bottom; NaN where none is finite. y0 and x0 stay.
+/// Averages the finite values in blocks of `block` x `block`; blocks at the
+/// right and bottom edges may be smaller. A block without finite values gives
+/// NaN. y0 and x0 are unchanged.
 Map averaged(const Map& map, int64_t block);
 
 }  // namespace aft::cli

@@ -1,6 +1,6 @@
 // Layout, names and captions of the heat maps of `aft plot`; their numbers are
-// those of aft/tasks/inside.h.
-#include "cli/plot_maps.h"
+// those of aft/tasks/introspection.h.
+#include "cli/plot/maps.h"
 
 #include <ATen/ATen.h>
 
@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "aft/data/data.h"
+#include "aft/data/image_files.h"
 #include "aft/io/image.h"
 #include "aft/nn/mixer.h"
-#include "aft/tasks/data.h"
-#include "aft/tasks/inside.h"
-#include "aft/tasks/picture_files.h"
-#include "cli/figures/page.h"
+#include "aft/tasks/introspection.h"
 #include "cli/model.h"
+#include "cli/plot/page.h"
 
 namespace aft::cli {
 namespace {
@@ -84,7 +84,7 @@ std::pair<io::Image, at::Tensor> read(const std::string& path,
 }  // namespace
 
 std::optional<Heatmaps> bias_maps(const torch::nn::Module& module,
-                                  const models::Json& model, int64_t most) {
+                                  const base::Json& model, int64_t most) {
   std::vector<tasks::Biases> all;
   for (const auto& m : module.modules()) {
     const auto mixer = std::dynamic_pointer_cast<nn::Mixer>(m);
@@ -155,13 +155,12 @@ Heatmaps attention_maps(models::ClassifierImpl& classifier,
                         const std::string& folder, int64_t limit, bool pairs,
                         int64_t most) {
   tasks::RelativeAttention relative(classifier);
-  std::vector<std::string> paths =
-      tasks::list_pictures(folder, /*hidden=*/false);
+  std::vector<std::string> paths = data::list_images(folder, /*hidden=*/false);
   if (paths.empty())
-    throw tasks::DataError(folder + ": expected PNG or JPEG files, got none");
+    throw data::DataError(folder + ": expected PNG or JPEG files, got none");
   const int64_t all = static_cast<int64_t>(paths.size()),
                 used = std::min(all, limit);
-  Meter meter("images");
+  ProgressMeter meter("images");
   constexpr int64_t kTogether = 8;
   for (int64_t i = 0; i < used; i += kTogether) {
     std::vector<at::Tensor> batch;

@@ -1,5 +1,6 @@
-// The heat maps of `aft plot`, of what a model has inside: position biases,
-// keys and relative attention. The scale of their colours is the caller's.
+// The heat maps of `aft plot`: position biases, keys and relative attention of
+// a model. The caller sets the colour scale. `most` limits the number of heads
+// shown.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -8,30 +9,29 @@
 #include <optional>
 #include <string>
 
+#include "aft/base/config.h"
 #include "aft/models/classifier.h"
-#include "aft/models/config.h"
 #include "aft/tasks/classification.h"
-#include "cli/figures/heatmap.h"
+#include "cli/plot/heatmap.h"
 
 namespace aft::cli {
 
-/// The position biases of a model whose configuration has this part "model";
-/// none where no mixer has any. Here and below, of more than `most` heads only
-/// the first ones.
+/// The position biases of a model; `model` is the section "model" of its
+/// configuration. Returns nullopt if no mixer has position biases.
 std::optional<Heatmaps> bias_maps(const torch::nn::Module& module,
-                                  const models::Json& model, int64_t most);
+                                  const base::Json& model, int64_t most);
 
-/// The keys of a picture, without a name: there may be several. Throws
-/// io::Error for a file that is no picture, c10::Error for a mixer that is no
-/// AFT.
+/// The keys for the image at `path`. The caller sets the name of the figure, as
+/// there may be several images. Throws io::Error if the file is not an image,
+/// c10::Error if the mixer is not AFT.
 Heatmaps key_maps(models::ClassifierImpl& classifier,
                   const tasks::LabelledConfig& view, const std::string& path,
                   int64_t most);
 
-/// What attention looks at in the mean over at most `limit` pictures of a
-/// folder; with progress on stderr. pairs: divided by the queries that have a
-/// key there. Throws DataError, io::Error, and c10::Error for a mixer that is
-/// not attention.
+/// Relative attention, averaged over at most `limit` images of a folder, with
+/// progress on stderr. pairs: divide each offset by the number of queries that
+/// have a key there. Throws DataError, io::Error, and c10::Error if the mixer
+/// is not attention.
 Heatmaps attention_maps(models::ClassifierImpl& classifier,
                         const tasks::LabelledConfig& view,
                         const std::string& folder, int64_t limit, bool pairs,

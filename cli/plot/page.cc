@@ -1,4 +1,4 @@
-#include "cli/figures/page.h"
+#include "cli/plot/page.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,8 +10,8 @@
 #include <stdexcept>
 
 #include "aft/io/file.h"
-#include "cli/figures/drawing.h"
-#include "cli/figures/page_assets.h"
+#include "cli/plot/drawing.h"
+#include "cli/plot/page_assets.h"
 
 namespace aft::cli {
 namespace {

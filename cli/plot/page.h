@@ -1,5 +1,5 @@
-// Figures as PNG files, and as one page of HTML that needs nothing else: no
-// network, no server, no file beside it.
+// Figures as PNG files and as one self-contained HTML page, which needs no
+// network, server or other files.
 #pragma once
 
 #include <string>
@@ -8,43 +8,43 @@
 #include <vector>
 
 #include "aft/io/image.h"
-#include "cli/figures/chart.h"
-#include "cli/figures/heatmap.h"
+#include "cli/plot/chart.h"
+#include "cli/plot/heatmap.h"
 
 namespace aft::cli {
 
 struct Picture {
-  std::string name;  ///< of the file, without .png
+  std::string name;  ///< file name without .png
   std::string title, caption;
   io::Image image;
 };
 
 struct Chart {
-  std::string name;  ///< of the file, without .png
+  std::string name;  ///< file name without .png
   std::string title, subtitle, caption;
   std::vector<Panel> panels;
 };
 
 using Figure = std::variant<Heatmaps, Chart, Picture>;
 
-/// Lines at the top of the page: what, and its value.
+/// Name-value pairs listed at the top of the page.
 using Details = std::vector<std::pair<std::string, std::string>>;
 
-/// No map has more cells a side than this in the page; larger ones are averaged
-/// down there, and the caption says so.
+/// The most cells per side of a map in the page. Larger maps are averaged down,
+/// and the caption says so.
 inline constexpr int64_t kMostCells = 512;
 
-/// The page. Pictures are in it as PNG, charts as SVG; the values of cells and
-/// points are shown where the mouse, a finger or the arrow keys point. All
-/// texts are escaped; the same figures give the same bytes. Throws
-/// std::invalid_argument where a name is empty, has other characters than
-/// letters, digits, '.', '_' and '-', or is there twice; and as lay_out does.
+/// Returns the HTML page. Images are embedded as PNG, charts as SVG. Mouse,
+/// touch or the arrow keys select a cell or point and show its value. All text
+/// is escaped. The output is deterministic. Throws std::invalid_argument if a
+/// figure's name is empty, is not unique or has characters other than letters,
+/// digits, '.', '_' and '-'; also throws what lay_out throws.
 std::string page(const std::string& title, const std::string& subtitle,
                  const Details& details, const std::vector<Figure>& figures);
 
-/// Writes NAME.png of each figure and index.html into a directory, which it
-/// makes where there is none. Throws as page does, before anything is written;
-/// and io::Error.
+/// Writes NAME.png for each figure, and index.html, to a directory, which is
+/// created if it does not exist. Throws what page throws, before anything is
+/// written, and io::Error.
 void write_figures(const std::string& directory, const std::string& title,
                    const std::string& subtitle, const Details& details,
                    const std::vector<Figure>& figures);

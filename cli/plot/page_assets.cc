@@ -1,4 +1,4 @@
-#include "cli/figures/page_assets.h"
+#include "cli/plot/page_assets.h"
 
 namespace aft::cli {
 

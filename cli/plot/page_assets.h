@@ -1,4 +1,4 @@
-// What every page of figures has in it: its style and its script.
+// The style sheet and the script embedded in every page of figures.
 #pragma once
 
 namespace aft::cli {

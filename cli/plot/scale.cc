@@ -1,4 +1,4 @@
-#include "cli/figures/scale.h"
+#include "cli/plot/scale.h"
 
 #include <algorithm>
 #include <cmath>

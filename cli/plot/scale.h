@@ -1,31 +1,32 @@
-// From numbers to a scale: percentiles, and round numbers for its ticks.
+// Scales for colour bars and axes: percentiles and round tick values.
 #pragma once
 
 #include <vector>
 
-#include "cli/figures/colours.h"
+#include "cli/plot/colours.h"
 
 namespace aft::cli {
 
-/// What a part of the colours stands for: 0 is low, 1 is high.
+/// Maps values to fractions of the colour range: low to 0, high to 1.
 struct Scale {
   double low = 0, high = 1;
-  bool below = false, above = false;  ///< whether values are beyond an end
+  bool below = false, above = false;  ///< whether values lie beyond an end
   double part(double x) const { return (x - low) / (high - low); }
 };
 
-/// The value that `part` of the sorted values are below, between two of them as
-/// a straight line; none may be NaN. Changes the order. 0 where there is none.
+/// The quantile at the fraction `part`, linearly interpolated; 0 if there are
+/// no values. Values must not be NaN. Reorders `values`.
 double percentile(std::vector<float>& values, double part);
 
-/// For all values that are finite. low < high: that; otherwise from the 0.5th
-/// percentile to the 99.5th, or from the least to the greatest where these are
-/// equal; of kDiverging symmetric about 0, and the percentiles are those of
-/// what is not 0. Never empty: a single value has a scale around it.
+/// Chooses a scale for the finite values. If low < high, the scale is
+/// [low, high]. Otherwise it spans the 0.5th to the 99.5th percentile, or the
+/// minimum to the maximum if these percentiles are equal. For kDiverging the
+/// scale is symmetric about 0, and the percentiles ignore zeros. The scale is
+/// never empty: a single value gets a range around it.
 Scale make_scale(const std::vector<const std::vector<float>*>& values,
                  Colours colours, double low, double high);
 
-/// Four to ten round numbers that cover [low, high], low < high.
+/// Four to ten round numbers that cover [low, high], where low < high.
 std::vector<double> round_ticks(double low, double high);
 
 }  // namespace aft::cli

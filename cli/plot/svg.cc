@@ -1,7 +1,7 @@
 // Drawings as SVG.
 #include <cstdio>
 
-#include "cli/figures/drawing.h"
+#include "cli/plot/drawing.h"
 
 namespace aft::cli {
 namespace {

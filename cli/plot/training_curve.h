@@ -1,29 +1,31 @@
-// The curves of runs: metrics.jsonl as pictures.
+// Training curves: charts made from metrics.jsonl.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "cli/figures/page.h"
+#include "cli/plot/page.h"
 
 namespace aft::cli {
 
-inline constexpr size_t kMostCurves = 16;  ///< in one picture
+inline constexpr size_t kMostCurves = 16;  ///< per chart
 
 /// Reads DIR/metrics.jsonl and replaces DIR/curve.svg: training and validation
-/// loss in bits against the step; of classes in nats, and top-1. Does nothing
-/// where there is no metric yet. Throws io::Error where it cannot be written.
+/// loss in bits against the step; for classifiers the loss in nats, and top-1.
+/// Does nothing if there are no metrics yet. Throws io::Error if the file
+/// cannot be written.
 void write_curve(const std::string& directory);
 
-/// What write_curve draws; no panels where there is no metric yet.
+/// The chart that write_curve draws; without panels if there are no metrics
+/// yet.
 Chart run_chart(const std::string& directory);
 
-/// Validation loss in bits (of classes: top-1) of several runs in one picture,
-/// at most kMostCurves, against the step and against the time of
-/// training. Throws std::runtime_error where a run has no validation yet.
+/// The validation loss in bits (for classifiers: top-1) of at most kMostCurves
+/// runs, against the step and against training time. Throws std::runtime_error
+/// if a run has no validation results yet.
 Chart runs_chart(const std::vector<std::string>& directories);
 
-/// A chart as a whole SVG file.
+/// Renders a chart as a complete SVG file.
 std::string svg(const Chart& chart);
 
 }  // namespace aft::cli

@@ -8,7 +8,7 @@ Functions on tensors, differentiable, with memory linear in the sequence:
     aft.full     any w, dense or factorised as u v_pos^T
     aft.local    the same, inside a window of positions; 0 outside
     aft.conv     w by distance, one kernel a head, on 1d, 2d and 3d grids
-    aft.single   conv with kernels of one tap each
+    aft.one_tap   conv with kernels of one tap each
 
 Layers with the projections around them, to put where multi-head attention
 stood: aft.nn.AFTSimple, AFTFull, AFTLocal, AFTConv.
@@ -79,7 +79,9 @@ def _load():
 #: The libaft.so that was loaded; None if the operators were there before.
 library_path = _load()
 
-from .functional import conv, full, local, simple, single  # noqa: E402
+from .functional import conv, full, local, one_tap, simple, single  # noqa: E402
 from . import nn  # noqa: E402
 
-__all__ = ["conv", "full", "library_path", "local", "nn", "simple", "single"]
+__all__ = [
+    "conv", "full", "library_path", "local", "nn", "one_tap", "simple", "single",
+]

@@ -6,7 +6,7 @@
 What all of them have in common:
 
 q: [B, Tq, D], or None for y = num / den.
-k, v: [B, Tk, D]; in conv and single, k is [B, T, H] with H heads that divide D.
+k, v: [B, Tk, D]; in conv and one_tap, k is [B, T, H] with H heads that divide D.
 key_padding_mask: bool [B, Tk]; where True, a key takes no part, as in
     torch.nn.MultiheadAttention. A query that sees no key at all gives 0.
 causal: key j counts for query t only where j <= t.
@@ -28,7 +28,7 @@ from typing import Optional, Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["conv", "full", "local", "simple", "single"]
+__all__ = ["conv", "full", "local", "one_tap", "simple", "single"]
 
 
 def simple(
@@ -189,7 +189,7 @@ def conv(
     )
 
 
-def single(
+def one_tap(
     q: Optional[Tensor],
     k: Tensor,
     v: Tensor,
@@ -220,11 +220,11 @@ def single(
     >>> w, offsets = torch.randn(2), torch.tensor([[0, 1], [-1, 0]])
     >>> kernel = torch.zeros(2, 3, 3)
     >>> kernel[0, 1, 2], kernel[1, 0, 1] = w
-    >>> y = aft.single(q, k, v, w, offsets, (5, 6))
+    >>> y = aft.one_tap(q, k, v, w, offsets, (5, 6))
     >>> torch.allclose(y, aft.conv(q, k, v, kernel, (5, 6)), atol=1e-5)
     True
     """
-    return torch.ops.aft.single(
+    return torch.ops.aft.one_tap(
         q,
         k,
         v,
@@ -235,3 +235,7 @@ def single(
         causal=causal,
         gate=gate,
     )
+
+
+#: The former name of one_tap.
+single = one_tap

@@ -353,7 +353,7 @@ class AFTConv(_Layer):
             share = nn.functional.one_hot(flat.argmax(1), flat.size(1))
         return (flat * share).view_as(w)
 
-    def _single(self):
+    def _one_tap(self):
         """The bias of the largest tap of each head, and its place."""
         top, rest = self.kernels().flatten(1).max(1)
         places = []
@@ -385,7 +385,7 @@ class AFTConv(_Layer):
         mask = {"key_padding_mask": key_padding_mask}
         # With nothing outside of the window there is no pooling over all.
         if self.gumbel and not self.training and not self.window_only:
-            y = self._mix(F.single, rows, *self._single(), sizes, **mask)
+            y = self._mix(F.one_tap, rows, *self._one_tap(), sizes, **mask)
         else:
             mask["window_only"] = self.window_only
             y = self._mix(F.conv, rows, self.bias(), sizes, **mask)

@@ -1,4 +1,4 @@
-"""The functions aft.simple, full, local, conv and single against the paper's
+"""The functions aft.simple, full, local, conv and one_tap against the paper's
 equation in dense double tensors,
 
     y_t = act(q_t) * sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + w_tj)
@@ -51,7 +51,7 @@ def conv_bias(w, grid, causal):
     return torch.stack(rows, 1).view(-1, *inside.shape), inside
 
 
-def single_bias(w, offsets, grid):
+def one_tap_bias(w, offsets, grid):
     """Biases w [H] at the offsets [H, sizes of grid] as [H, T, T]."""
     places = torch.cartesian_prod(*[torch.arange(n) for n in grid])
     places = places.view(-1, len(grid))
@@ -65,7 +65,7 @@ def reference(x, s):
     q, k, v = x.get("q"), x["k"], x["v"]
     B, Tk, H = k.shape
     Tq = Tk if q is None else q.size(1)
-    heads = H if s["op"] in ("conv", "single") else v.size(2)
+    heads = H if s["op"] in ("conv", "one_tap") else v.size(2)
     w = torch.zeros(1, Tq, Tk, dtype=k.dtype)
     if "u" in x:
         w = (x["u"] @ x["v_pos"].T)[None]
@@ -78,8 +78,8 @@ def reference(x, s):
         w = torch.where(inside, w, torch.zeros_like(w))
     elif s["op"] == "conv":
         w, inside = conv_bias(x["w"], s["grid"], s.get("causal", False))
-    elif s["op"] == "single":
-        w = single_bias(x["w"], s["offsets"], s["grid"])
+    elif s["op"] == "one_tap":
+        w = one_tap_bias(x["w"], s["offsets"], s["grid"])
     seen = torch.ones(B, Tq, Tk, dtype=torch.bool)
     if s.get("window_only"):
         seen &= inside
@@ -118,7 +118,7 @@ def case(op, B=2, T=7, D=5, **s):
         x["w"] = torch.randn(Tq, T)
     elif op == "conv":
         x["w"] = torch.randn(H, *s.pop("kernel"))
-    elif op == "single":
+    elif op == "one_tap":
         x["w"], s["offsets"] = torch.randn(H), torch.tensor(s["offsets"])
     if s.pop("padded", False):
         s["key_padding_mask"] = torch.rand(B, T) < 0.4
@@ -149,11 +149,11 @@ SMALL = [
     dict(op="conv", grid=[3, 2], kernel=[3, 3], T=6, window_only=True),
     dict(op="conv", grid=[3, 2], kernel=[1, 3], T=6, padded=True, query=False),
     dict(op="conv", grid=[2, 1, 3], kernel=[3, 3, 1], T=6, D=4, H=1),
-    dict(op="single", grid=[7], offsets=[[0], [1], [-6], [7], [2]]),
-    dict(op="single", grid=[7], offsets=[[0], [-2]], causal=True, D=6, H=2),
-    dict(op="single", grid=[2, 3], offsets=[[1, -2], [0, 5]], T=6, D=4, H=2),
-    dict(op="single", grid=[3, 2], offsets=[[1, 1]], T=6, H=1, padded=True),
-    dict(op="single", grid=[2, 1, 3], offsets=[[1, 0, -1]], T=6, D=4, H=1,
+    dict(op="one_tap", grid=[7], offsets=[[0], [1], [-6], [7], [2]]),
+    dict(op="one_tap", grid=[7], offsets=[[0], [-2]], causal=True, D=6, H=2),
+    dict(op="one_tap", grid=[2, 3], offsets=[[1, -2], [0, 5]], T=6, D=4, H=2),
+    dict(op="one_tap", grid=[3, 2], offsets=[[1, 1]], T=6, H=1, padded=True),
+    dict(op="one_tap", grid=[2, 1, 3], offsets=[[1, 0, -1]], T=6, D=4, H=1,
          query=False),
 ] + [dict(op="local", window=2, causal=True, gate=gate) for gate in ACTIVATIONS]
 
@@ -165,7 +165,7 @@ LARGE = [
     dict(op="local", T=150, D=20, window=9, bias="dense"),
     dict(op="conv", T=48, D=36, H=4, grid=[6, 8], kernel=[3, 5]),
     dict(op="conv", T=60, D=20, H=20, grid=[60], kernel=[8], causal=True),
-    dict(op="single", T=48, D=36, H=2, grid=[6, 8], offsets=[[2, -7], [-5, 1]]),
+    dict(op="one_tap", T=48, D=36, H=2, grid=[6, 8], offsets=[[2, -7], [-5, 1]]),
 ]
 
 # Keys of 1e4: exp alone overflows at 89 in float and 710 in double.
@@ -176,7 +176,7 @@ HUGE = [
     dict(op="local", T=40, scale=1e4, window=5, causal=True),
     dict(op="local", T=40, scale=1e4, window=5, bias="dense"),
     dict(op="conv", T=40, D=8, H=4, scale=1e4, grid=[5, 8], kernel=[3, 3]),
-    dict(op="single", T=40, D=8, H=1, scale=1e4, grid=[5, 8], offsets=[[1, 2]]),
+    dict(op="one_tap", T=40, D=8, H=1, scale=1e4, grid=[5, 8], offsets=[[1, 2]]),
 ]
 
 
@@ -186,7 +186,7 @@ def run(x, s):
     operator, args = getattr(aft, s["op"]), [x.get("q"), x["k"], x["v"]]
     if s["op"] == "conv":
         return operator(*args, x["w"], s["grid"], **options)
-    if s["op"] == "single":
+    if s["op"] == "one_tap":
         return operator(*args, x["w"], s["offsets"], s["grid"], **options)
     biases = {n: x[n] for n in ("u", "v_pos", "w") if n in x}
     return operator(*args, **biases, **options)
@@ -259,7 +259,7 @@ class TestAgainstEquation(unittest.TestCase):
 
 class TestContract(unittest.TestCase):
     def test_functions_have_the_schema_of_the_operators(self):
-        for name in ("simple", "full", "local", "conv", "single"):
+        for name in ("simple", "full", "local", "conv", "one_tap"):
             schema = getattr(torch.ops.aft, name).default._schema
             ours = inspect.signature(getattr(aft, name)).parameters.values()
             self.assertEqual(
@@ -355,10 +355,10 @@ class TestContract(unittest.TestCase):
             self.assertFalse(y.requires_grad)
             self.assertTrue(torch.equal(y, expected))
 
-    def test_single_without_gradients(self):
+    def test_one_tap_without_gradients(self):
         # Where nothing is recorded it has kernels of its own.
         for arguments in SMALL + LARGE + HUGE:
-            if arguments["op"] != "single":
+            if arguments["op"] != "one_tap":
                 continue
             for dtype, close in (torch.float64, 1e-9), (torch.float32, 1e-5):
                 with self.subTest(dtype=dtype, **arguments):

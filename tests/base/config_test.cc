@@ -1,5 +1,5 @@
 // Configurations: both ways through JSON, --set, and what errors say.
-#include "aft/models/config.h"
+#include "aft/base/config.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,10 @@
 #include <fstream>
 #include <functional>
 
+#include "aft/io/json_file.h"
 #include "tests/scratch.h"
 
-namespace aft::models {
+namespace aft::base {
 namespace {
 
 struct Inner {
@@ -95,13 +96,14 @@ TEST(Config, Errors) {
 
 TEST(Config, Files) {
   EXPECT_NE(failure([] {
-              read_json_file("/nowhere/x.json");
+              io::read_json_file("/nowhere/x.json");
             }).find("/nowhere/x.json: cannot be opened"),
             std::string::npos);
   const std::string path = scratch() + "/config_test.json";
   std::ofstream(path) << "{\"a\": ";
-  EXPECT_NE(failure([&] { read_json_file(path); }).find(path + ": not JSON"),
-            std::string::npos);
+  EXPECT_NE(
+      failure([&] { io::read_json_file(path); }).find(path + ": not JSON"),
+      std::string::npos);
   std::remove(path.c_str());
 }
 
@@ -109,7 +111,7 @@ TEST(Config, Files) {
 std::string of_file(const std::string& text) {
   const std::string path = scratch() + "/config_hostile.json";
   std::ofstream(path, std::ios::binary) << text;
-  std::string out = failure([&] { read_json_file(path); });
+  std::string out = failure([&] { io::read_json_file(path); });
   std::remove(path.c_str());
   if (out == "no error") return out;
   EXPECT_EQ(out.compare(0, path.size() + 2, path + ": "), 0) << out;
@@ -135,10 +137,10 @@ TEST(Config, HostileFiles) {
   EXPECT_EQ(of_file(std::string((16 << 20) + 1, ' ')),
             "must have at most 16777216 bytes, got 16777217");
   EXPECT_NE(failure([] {
-              read_json_file("/dev/zero");
+              io::read_json_file("/dev/zero");
             }).find("/dev/zero: must be a regular file, got a special one"),
             std::string::npos);
-  EXPECT_NE(failure([] { read_json_file("/"); }).find("got a directory"),
+  EXPECT_NE(failure([] { io::read_json_file("/"); }).find("got a directory"),
             std::string::npos);
 }
 
@@ -183,4 +185,4 @@ TEST(Config, HostileValues) {
 }
 
 }  // namespace
-}  // namespace aft::models
+}  // namespace aft::base

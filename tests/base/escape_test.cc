@@ -1,9 +1,9 @@
 // Hostile text in messages.
-#include "aft/io/text.h"
+#include "aft/base/escape.h"
 
 #include <gtest/gtest.h>
 
-namespace aft::io {
+namespace aft::base {
 namespace {
 
 TEST(Text, Printable) {
@@ -18,9 +18,10 @@ TEST(Text, Printable) {
 }
 
 TEST(Text, Harmless) {
-  EXPECT_EQ(harmless("two\nlines \xc3\xa4"), "two\nlines \xc3\xa4");
-  EXPECT_EQ(harmless("\x1b]0;title\x07\r\x7f"), "\\x1b]0;title\\x07\\x0d\\x7f");
+  EXPECT_EQ(terminal_safe("two\nlines \xc3\xa4"), "two\nlines \xc3\xa4");
+  EXPECT_EQ(terminal_safe("\x1b]0;title\x07\r\x7f"),
+            "\\x1b]0;title\\x07\\x0d\\x7f");
 }
 
 }  // namespace
-}  // namespace aft::io
+}  // namespace aft::base

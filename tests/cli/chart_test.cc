@@ -1,5 +1,5 @@
 // Charts as SVG and as pixels, and the canvas that these are drawn on.
-#include "cli/figures/chart.h"
+#include "cli/plot/chart.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "cli/figures/drawing.h"
+#include "cli/plot/drawing.h"
 #include "tests/cli/pixels.h"
 
 namespace aft::cli {

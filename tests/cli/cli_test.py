@@ -148,7 +148,7 @@ class Cli(unittest.TestCase):
                     "conv5": ("naive",)}
         expected = {k: {(r, p) for r in v for p in both}
                     for k, v in expected.items()}  # fmt: skip
-        expected["single"] = {("simple", "forward")}  # of inference only
+        expected["one_tap"] = {("simple", "forward")}  # of inference only
         self.assertEqual(expected, rivals)
         heads = {r["case"].split("-")[-1] for r in rows if "conv" in r["case"]}
         self.assertEqual({"h64", "h16"}, heads)

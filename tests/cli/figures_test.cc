@@ -6,8 +6,8 @@
 #include <set>
 #include <tuple>
 
-#include "cli/figures/heatmap.h"
-#include "cli/figures/scale.h"
+#include "cli/plot/heatmap.h"
+#include "cli/plot/scale.h"
 #include "tests/cli/pixels.h"
 
 namespace aft::cli {

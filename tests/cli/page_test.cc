@@ -1,5 +1,5 @@
 // The page of figures: what is in it, and what can not get into it.
-#include "cli/figures/page.h"
+#include "cli/plot/page.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "aft/io/image.h"
-#include "cli/figures/colours.h"
+#include "cli/plot/colours.h"
 
 namespace aft::cli {
 

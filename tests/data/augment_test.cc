@@ -1,6 +1,6 @@
 // The random parts of the augmentation: what is drawn, how often, and what is
 // then done to a picture. The operations: see image_ops_test.cc.
-#include "aft/tasks/augment.h"
+#include "aft/data/augment.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,15 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "tests/tasks/statistics.h"
+#include "tests/data/statistics.h"
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
 using io::Image;
 
 Image noise(int64_t height, int64_t width, uint64_t seed = 1) {
-  Random random(seed);
+  base::Random random(seed);
   Image image{height, width, std::vector<uint8_t>(height * width * 3)};
   for (uint8_t& v : image.rgb) v = static_cast<uint8_t>(random.below(256));
   return image;
@@ -26,7 +26,7 @@ Image noise(int64_t height, int64_t width, uint64_t seed = 1) {
 // ---- Crop and flip ----------------------------------------------------------
 
 TEST(Crop, IsUniform) {
-  Random random(7);
+  base::Random random(7);
   const int64_t H = 1000, W = 1500;
   std::vector<double> areas, ratios, tops, lefts;
   for (int i = 0; i < 20000; ++i) {
@@ -67,7 +67,7 @@ void expect_box(const Box& box, int64_t top, int64_t left, int64_t height,
 }
 
 TEST(Crop, FallsBackToTheCentre) {
-  Random random(8);
+  base::Random random(8);
   expect_box(random_crop(1000, 10, 1, 1, random), 493, 0, 13, 10);
   expect_box(random_crop(10, 1000, 1, 1, random), 0, 493, 10, 13);
   expect_box(random_crop(1, 500, 1, 1, random), 0, 249, 1, 1);
@@ -90,7 +90,7 @@ TEST(Crop, CopiesTheBox) {
 }
 
 TEST(Crop, BadInput) {
-  Random random(9);
+  base::Random random(9);
   const Image image = noise(5, 7);
   for (const Box& box :
        {Box{-1, 0, 2, 2}, Box{0, -1, 2, 2}, Box{4, 0, 2, 2}, Box{0, 6, 2, 2},
@@ -139,7 +139,7 @@ TEST(RandAugment, DrawsEveryOperationAlike) {
   known.emplace(image.rgb, std::pair(int64_t{-1}, false));
   ASSERT_EQ(known.size(), 25u);
 
-  Random random(10);
+  base::Random random(10);
   const int64_t n = 15000;
   std::vector<int64_t> positive(kNumOps), negative(kNumOps);
   int64_t unchanged = 0;
@@ -167,7 +167,7 @@ TEST(RandAugment, MagnitudeIsNormal) {
   // at 10); the others nothing.
   const Image black{1, 1, {0, 0, 0}};
   const auto levels = [&](double magnitude, double deviation) {
-    Random random(11);
+    base::Random random(11);
     std::vector<double> out;
     for (int i = 0; i < 100000; ++i) {
       const int v = rand_augment(black, 1, magnitude, deviation, random).rgb[0];
@@ -186,7 +186,7 @@ TEST(RandAugment, MagnitudeIsNormal) {
 
 TEST(RandAugment, CountsAndBadInput) {
   const Image image = noise(20, 21);
-  Random random(12);
+  base::Random random(12);
   int64_t unchanged = 0;
   for (int i = 0; i < 5000; ++i)
     unchanged += rand_augment(image, 3, 9, 0.5, random).rgb == image.rgb;
@@ -203,7 +203,7 @@ TEST(RandAugment, CountsAndBadInput) {
 }
 
 TEST(RandAugment, TakesEverySize) {
-  Random random(13);
+  base::Random random(13);
   for (const int64_t height : {1, 2, 3, 9})
     for (const int64_t width : {1, 2, 4, 31})
       for (int i = 0; i < 60; ++i) {
@@ -218,7 +218,7 @@ TEST(Augment, PutsThePartsTogether) {
   const Image image = noise(30, 40);
   AugmentConfig config;
   {
-    Random a(14), b(14), c(15);
+    base::Random a(14), b(14), c(15);
     const Image first = augment(image, 12, 10, config, a);
     EXPECT_EQ(first.height, 12);
     EXPECT_EQ(first.width, 10);
@@ -229,7 +229,7 @@ TEST(Augment, PutsThePartsTogether) {
   config.rand_ops = 0;
   config.flip = false;
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    Random a(seed), b(seed);
+    base::Random a(seed), b(seed);
     const Box box = random_crop(30, 40, 0.08, 1, b);
     EXPECT_EQ(augment(image, 12, 10, config, a).rgb,
               io::resize(crop(image, box), 12, 10).rgb);
@@ -239,7 +239,7 @@ TEST(Augment, PutsThePartsTogether) {
   const Image plain = io::cover(image, 12, 10);
   Image mirrored = plain;
   flip(mirrored);
-  Random random(16);
+  base::Random random(16);
   int64_t flips = 0;
   for (int i = 0; i < 2000; ++i) {
     const Image out = augment(image, 12, 10, config, random);
@@ -253,7 +253,7 @@ TEST(Augment, PutsThePartsTogether) {
 
 TEST(Erase, DrawsABoxOfNoise) {
   const int64_t H = 120, W = 100, n = 4000;
-  Random random(17);
+  base::Random random(17);
   std::vector<double> areas, ratios, values;
   int64_t erased = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -292,7 +292,7 @@ TEST(Erase, DrawsABoxOfNoise) {
 }
 
 TEST(Erase, LeavesARowAndAColumn) {
-  Random random(24);
+  base::Random random(24);
   for (const auto& [H, W] : {std::pair(4, 60), std::pair(60, 4)}) {
     int64_t erased = 0;
     for (int i = 0; i < 500; ++i) {
@@ -313,7 +313,7 @@ TEST(Erase, LeavesARowAndAColumn) {
 }
 
 TEST(Erase, NeverAlwaysAndBadInput) {
-  Random random(18);
+  base::Random random(18);
   for (int i = 0; i < 100; ++i) {
     std::vector<float> x(3 * 16 * 16, 100.0f);
     random_erase(x.data(), 16, 16, 0, random);
@@ -331,4 +331,4 @@ TEST(Erase, NeverAlwaysAndBadInput) {
 }
 
 }  // namespace
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -1,5 +1,5 @@
 // Data sets: the order of examples, pictures, downloads; the presets.
-#include "aft/tasks/data.h"
+#include "aft/data/data.h"
 
 #include <gtest/gtest.h>
 
@@ -8,15 +8,14 @@
 #include <fstream>
 #include <set>
 
+#include "aft/data/download.h"
+#include "aft/data/raw_images.h"
 #include "aft/io/image.h"
 #include "aft/io/safetensors.h"
-#include "aft/tasks/fetch.h"
 #include "aft/tasks/image.h"
-#include "aft/tasks/pictures.h"
-#include "aft/tasks/presets.h"
 #include "tests/scratch.h"
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -76,18 +75,18 @@ void write(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-TEST(Pictures, Cifar) {
+TEST(RawImages, Cifar) {
   const std::string path = folder("cifar"), whole = batch();
   write(path + "/data_batch_2.bin", whole);
   write(path + "/data_batch_5.bin", whole);
   write(path + "/test_batch.bin", whole);
-  const Pictures all = Pictures::open(path, 32, 32, 300);
+  const RawImages all = RawImages::open(path, 32, 32, 300);
   EXPECT_EQ(all.train().count, 19700);
   EXPECT_EQ(all.valid().count, 300);
   EXPECT_EQ(all.test().count, 10000);
   EXPECT_EQ(all.split("valid").data, all.train()[19700]);
   EXPECT_THROW(all.split("dev"), DataError);
-  for (const PicturePart& part : {all.train(), all.test()}) {
+  for (const ImagePart& part : {all.train(), all.test()}) {
     EXPECT_EQ(part.size, 3072);
     for (int64_t i : {0, 1, 19})
       for (int64_t y : {0, 13, 31})
@@ -97,20 +96,22 @@ TEST(Pictures, Cifar) {
   }
   EXPECT_EQ(all.train()[10000][0], value(0, 0, 0, 0));  // the second batch
   // At another size: as the picture itself would be scaled.
-  const Pictures half = Pictures::open(path, 16, 16, 0);
+  const RawImages half = RawImages::open(path, 16, 16, 0);
   io::Image image{32, 32, {all.test()[3], all.test()[3] + 3072}};
   const io::Image small = io::cover(image, 16, 16);
   EXPECT_EQ(half.train().count, 20000);
   EXPECT_TRUE(std::equal(small.rgb.begin(), small.rgb.end(), half.test()[3]));
-  EXPECT_EQ(all.fingerprint(), Pictures::open(path, 32, 32, 300).fingerprint());
+  EXPECT_EQ(all.fingerprint(),
+            RawImages::open(path, 32, 32, 300).fingerprint());
 
   // Only a test batch: nothing to train on, much to judge.
   fs::remove(path + "/data_batch_2.bin");
-  EXPECT_NE(all.fingerprint(), Pictures::open(path, 32, 32, 300).fingerprint());
+  EXPECT_NE(all.fingerprint(),
+            RawImages::open(path, 32, 32, 300).fingerprint());
   fs::remove(path + "/data_batch_5.bin");
-  EXPECT_EQ(Pictures::open(path, 32, 32, 300).train().count, 0);
+  EXPECT_EQ(RawImages::open(path, 32, 32, 300).train().count, 0);
   // Files that are not whole.
-  const auto open = [&] { Pictures::open(path, 32, 32, 0); };
+  const auto open = [&] { RawImages::open(path, 32, 32, 0); };
   for (const size_t size :
        {whole.size() - 1, whole.size() - kRecord, size_t{kRecord}, size_t{0}}) {
     write(path + "/data_batch_1.bin", whole.substr(0, size));
@@ -136,9 +137,10 @@ io::Image plain(int64_t height, int64_t width, uint8_t colour) {
       std::vector<uint8_t>(static_cast<size_t>(3 * height * width), colour)};
 }
 
-TEST(Pictures, Folders) {
+TEST(RawImages, Folders) {
   const std::string path = folder("pictures");
-  EXPECT_TRUE(has(failure([&] { Pictures::open(path, 4, 4, 0); }), "got none"));
+  EXPECT_TRUE(
+      has(failure([&] { RawImages::open(path, 4, 4, 0); }), "got none"));
   fs::create_directories(path + "/b/c");
   for (int i = 0; i < 20; ++i) {
     const std::string name =
@@ -148,8 +150,8 @@ TEST(Pictures, Folders) {
   }
   write(path + "/notes.txt", "not a picture");
   int64_t told = 0;
-  const Pictures all =
-      Pictures::open(path, 4, 6, 100, [&](int64_t done, int64_t of) {
+  const RawImages all =
+      RawImages::open(path, 4, 6, 100, [&](int64_t done, int64_t of) {
         EXPECT_EQ(of, 20);
         told = done;
       });
@@ -167,30 +169,31 @@ TEST(Pictures, Folders) {
       fs::create_directories(path + "/val");
   io::write_png(path + "/train/x.png", plain(3, 3, 1));
   io::write_png(path + "/val/y.png", plain(3, 3, 2));
-  EXPECT_EQ(Pictures::open(path, 2, 2, 0).train().count, 1);
-  EXPECT_EQ(Pictures::open(path, 2, 2, 0).test()[0][0], 2);
+  EXPECT_EQ(RawImages::open(path, 2, 2, 0).train().count, 1);
+  EXPECT_EQ(RawImages::open(path, 2, 2, 0).test()[0][0], 2);
   fs::create_directories(path + "/test");
   io::write_png(path + "/test/z.png", plain(3, 3, 3));
-  EXPECT_EQ(Pictures::open(path, 2, 2, 0).test()[0][0], 3);
+  EXPECT_EQ(RawImages::open(path, 2, 2, 0).test()[0][0], 3);
 
   write(path + "/train/broken.png", "\x89PNG\r\n\x1a\n and no more");
-  const std::string text = failure([&] { Pictures::open(path, 2, 2, 0); });
+  const std::string text = failure([&] { RawImages::open(path, 2, 2, 0); });
   EXPECT_TRUE(has(text, "/train/broken.png")) << text;
   EXPECT_TRUE(
-      has(failure([&] { Pictures::open(path + "/notes.txt", 2, 2, 0); }),
+      has(failure([&] { RawImages::open(path + "/notes.txt", 2, 2, 0); }),
           "expected a folder of pictures, got a file"));
-  EXPECT_TRUE(has(
-      failure([] { Pictures::open("/nowhere/cifar-10-batches-bin", 2, 2, 0); }),
-      "aft data cifar-10-batches-bin --download"));
+  EXPECT_TRUE(has(failure([] {
+                    RawImages::open("/nowhere/cifar-10-batches-bin", 2, 2, 0);
+                  }),
+                  "aft data cifar-10-batches-bin --download"));
   for (const int64_t side : {int64_t{0}, int64_t{-1}, int64_t{5000}}) {
-    EXPECT_THROW(Pictures::open("", side, 4, 0), DataError);
-    EXPECT_THROW(Pictures::open("", 4, side, 0), DataError);
+    EXPECT_THROW(RawImages::open("", side, 4, 0), DataError);
+    EXPECT_THROW(RawImages::open("", 4, side, 0), DataError);
   }
-  EXPECT_THROW(Pictures::open("", 4, 4, -1), DataError);
+  EXPECT_THROW(RawImages::open("", 4, 4, -1), DataError);
 }
 
-TEST(Pictures, BuiltIn) {
-  const Pictures all = Pictures::open("", 16, 12, 100);
+TEST(RawImages, BuiltIn) {
+  const RawImages all = RawImages::open("", 16, 12, 100);
   EXPECT_EQ(all.train().count, 1900);
   EXPECT_EQ(all.test().count, 200);
   std::set<std::vector<uint8_t>> different;
@@ -198,7 +201,7 @@ TEST(Pictures, BuiltIn) {
     different.emplace(all.test()[i], all.test()[i] + all.test().size);
   EXPECT_EQ(different.size(), 200u);
   std::vector<uint8_t> again(16 * 12 * 3);
-  draw_picture(7, 16, 12, again.data());
+  draw_built_in_image(7, 16, 12, again.data());
   EXPECT_TRUE(std::equal(again.begin(), again.end(), all.train()[7]));
   // A sky in two colours that shapes stand out from: rows of it are plain.
   int plain_rows = 0;
@@ -272,21 +275,5 @@ TEST(Fetch, UnpacksArchives) {
   EXPECT_EQ(fetch(set, to, true), to + "/things");
 }
 
-TEST(Presets, AllOfThemFit) {
-  EXPECT_GE(presets().size(), 25u);
-  for (const Preset& p : presets()) {
-    SCOPED_TRACE(p.name);
-    const Json config = task_kind(p.config).complete(p.config);
-    EXPECT_FALSE(p.about.empty());
-    const Json& model = config.at("model");
-    if (model.contains("network") ||
-        model["layers"].get<int64_t>() * model["width"].get<int64_t>() <=
-            2048) {
-      EXPECT_FALSE(task_kind(config).model(config)->parameters().empty());
-    }
-  }
-  EXPECT_THROW(preset("enwik8-aft-lokal"), models::ConfigError);
-}
-
 }  // namespace
-}  // namespace aft::tasks
+}  // namespace aft::data

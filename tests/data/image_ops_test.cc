@@ -1,6 +1,6 @@
 // The operations of RandAugment against Pillow, to the bit
 // (tests/golden/make_augment.py).
-#include "aft/tasks/image_ops.h"
+#include "aft/data/image_ops.h"
 
 #include <cmath>
 #include <cstdlib>
@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "aft/data/augment.h"
 #include "aft/io/safetensors.h"
-#include "aft/tasks/augment.h"
-#include "tests/tasks/statistics.h"
+#include "tests/data/statistics.h"
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
 using io::Image;
@@ -185,4 +185,4 @@ TEST(ImageOps, BadInput) {
 }
 
 }  // namespace
-}  // namespace aft::tasks
+}  // namespace aft::data

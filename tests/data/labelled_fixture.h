@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "aft/tasks/labelled.h"
+#include "aft/data/labelled_images.h"
 #include "tests/scratch.h"
 
-namespace aft::tasks {
+namespace aft::data {
 
 namespace fs = std::filesystem;
 
@@ -35,7 +35,7 @@ inline void picture(const std::string& path, int colour) {
 inline void expect_error(const std::string& path, const Strings& parts,
                          int64_t valid = 0, int64_t size = 64) {
   try {
-    LabelledPictures::open(path, valid, size);
+    LabelledImages::open(path, valid, size);
     ADD_FAILURE() << "no error: " << parts[0];
   } catch (const DataError& e) {
     for (const std::string& part : parts)
@@ -45,14 +45,14 @@ inline void expect_error(const std::string& path, const Strings& parts,
 }
 
 /// The colours of a part.
-inline std::vector<int> colours(const LabelledPictures& all,
+inline std::vector<int> colours(const LabelledImages& all,
                                 const LabelledPart& part) {
   std::vector<int> out;
   for (const int64_t i : part) out.push_back(all.read(i).rgb[0]);
   return out;
 }
 
-inline std::vector<int> labels(const LabelledPictures& all,
+inline std::vector<int> labels(const LabelledImages& all,
                                const LabelledPart& part) {
   std::vector<int> out;
   for (const int64_t i : part) out.push_back(static_cast<int>(all.label(i)));
@@ -60,7 +60,7 @@ inline std::vector<int> labels(const LabelledPictures& all,
 }
 
 /// How many pictures of each class a part has.
-inline std::map<int, int> histogram(const LabelledPictures& all,
+inline std::map<int, int> histogram(const LabelledImages& all,
                                     const LabelledPart& part) {
   std::map<int, int> out;
   for (const int label : labels(all, part)) ++out[label];
@@ -68,7 +68,7 @@ inline std::map<int, int> histogram(const LabelledPictures& all,
 }
 
 /// Each picture in one part, and in that once.
-inline void expect_partition(const LabelledPictures& all) {
+inline void expect_partition(const LabelledImages& all) {
   std::vector<int64_t> seen;
   for (const char* name : {"train", "valid", "test"}) {
     const LabelledPart& part = all.split(name);
@@ -82,7 +82,7 @@ inline void expect_partition(const LabelledPictures& all) {
 }
 
 inline std::string fingerprint(const std::string& path, int64_t valid = 0) {
-  return LabelledPictures::open(path, valid).fingerprint();
+  return LabelledImages::open(path, valid).fingerprint();
 }
 
-}  // namespace aft::tasks
+}  // namespace aft::data

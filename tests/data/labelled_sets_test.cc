@@ -1,4 +1,4 @@
-// Pictures with classes: CIFAR-10, the built-in ones, many threads, real data.
+// RawImages with classes: CIFAR-10, the built-in ones, many threads, real data.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -6,9 +6,9 @@
 #include <set>
 #include <thread>
 
-#include "tests/tasks/labelled_fixture.h"
+#include "tests/data/labelled_fixture.h"
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
 // ---- CIFAR-10 ---------------------------------------------------------------
@@ -40,7 +40,7 @@ TEST(LabelledCifar, BatchesWithLabels) {
   write(path + "/data_batch_2.bin", batch(2));
   write(path + "/data_batch_5.bin", batch(5));
   write(path + "/test_batch.bin", batch(9));
-  const LabelledPictures all = LabelledPictures::open(path, 500);
+  const LabelledImages all = LabelledImages::open(path, 500);
   EXPECT_EQ(all.classes(),
             (Strings{"airplane", "automobile", "bird", "cat", "deer", "dog",
                      "frog", "horse", "ship", "truck"}));
@@ -98,7 +98,7 @@ TEST(LabelledCifar, BatchesWithLabels) {
 // ---- Built in ---------------------------------------------------------------
 
 TEST(LabelledBuiltIn, SixKindsOfShapes) {
-  const LabelledPictures all = LabelledPictures::open("", 200, 24);
+  const LabelledImages all = LabelledImages::open("", 200, 24);
   EXPECT_EQ(all.classes(), (Strings{"disc", "square", "triangle", "ring",
                                     "cross", "stripes"}));
   EXPECT_EQ(all.train().size(), 1800u);
@@ -117,7 +117,7 @@ TEST(LabelledBuiltIn, SixKindsOfShapes) {
     different.insert(image.rgb);
   }
   EXPECT_EQ(different.size(), 200u);
-  EXPECT_EQ(LabelledPictures::open("", 7, 24).fingerprint(), all.fingerprint());
+  EXPECT_EQ(LabelledImages::open("", 7, 24).fingerprint(), all.fingerprint());
   EXPECT_EQ(fingerprint(""), all.fingerprint());  // another size
   for (const int64_t size : {0, -1, 5000})
     expect_error("", {"the side of built-in pictures must be 1 to 4096"}, 0,
@@ -174,13 +174,13 @@ TEST(LabelledBuiltIn, KindsLookDifferent) {
   EXPECT_GT(edges(kStripes), 1.7 * edges(kDisc));
 }
 
-TEST(LabelledPictures, ManyThreadsReadAtOnce) {
+TEST(LabelledImages, ManyThreadsReadAtOnce) {
   const std::string path = folder("threads");
   for (int i = 0; i < 60; ++i)
     picture(path + "/" + char('a' + i % 3) + "/" + std::to_string(i) + ".png",
             i);
   for (const std::string& from : {path, std::string()}) {
-    const LabelledPictures all = LabelledPictures::open(from, 5, 16);
+    const LabelledImages all = LabelledImages::open(from, 5, 16);
     std::vector<std::vector<uint8_t>> want;
     const int64_t count = std::min<int64_t>(all.count(), 60);
     for (int64_t i = 0; i < count; ++i) want.push_back(all.read(i).rgb);
@@ -219,8 +219,8 @@ bool is_grey(const io::Image& image) {
 }
 
 TEST_F(RealData, ImageNetValidation) {
-  const LabelledPictures all =
-      LabelledPictures::open(path_ + "/imagenet_val1000_224", 0);
+  const LabelledImages all =
+      LabelledImages::open(path_ + "/imagenet_val1000_224", 0);
   ASSERT_EQ(all.test().size(), 1000u);
   ASSERT_EQ(all.classes().size(), 1000u);
   EXPECT_EQ(all.classes()[0], "n01440764 tench, Tinca tinca");
@@ -238,8 +238,8 @@ TEST_F(RealData, ImageNetValidation) {
 }
 
 TEST_F(RealData, Imagenette) {
-  const LabelledPictures all =
-      LabelledPictures::open(path_ + "/imagenette224_mini", 100);
+  const LabelledImages all =
+      LabelledImages::open(path_ + "/imagenette224_mini", 100);
   ASSERT_EQ(all.classes().size(), 10u);
   EXPECT_EQ(all.classes()[9], "n03888257");
   EXPECT_EQ(all.train().size(), 1900u);
@@ -265,8 +265,8 @@ TEST_F(RealData, Imagenette) {
 }
 
 TEST_F(RealData, Cifar) {
-  const LabelledPictures all =
-      LabelledPictures::open(path_ + "/cifar-10-batches-bin", 1000);
+  const LabelledImages all =
+      LabelledImages::open(path_ + "/cifar-10-batches-bin", 1000);
   EXPECT_EQ(all.test().size(), 10000u);
   for (int label = 0; label < 10; ++label) {
     EXPECT_EQ(histogram(all, all.test())[label], 1000);
@@ -278,4 +278,4 @@ TEST_F(RealData, Cifar) {
 }
 
 }  // namespace
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -1,4 +1,4 @@
-// Pictures with classes in folders: every layout, the parts, and what is wrong
+// RawImages with classes in folders: every layout, the parts, and what is wrong
 // with files.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -6,9 +6,9 @@
 #include <functional>
 #include <set>
 
-#include "tests/tasks/labelled_fixture.h"
+#include "tests/data/labelled_fixture.h"
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
 // ---- Folders ----------------------------------------------------------------
@@ -31,7 +31,7 @@ TEST(LabelledFolders, TrainAndVal) {
   picture(path + "/other/n01/a.png", 99);
   write(path + "/train/n01/notes.txt", "no picture");
 
-  const LabelledPictures all = LabelledPictures::open(path, 0);
+  const LabelledImages all = LabelledImages::open(path, 0);
   EXPECT_EQ(all.classes(), (Strings{"n01", "n02", "n10"}));
   EXPECT_EQ(colours(all, all.train()), (std::vector<int>{3, 1, 2, 4}));
   EXPECT_EQ(labels(all, all.train()), (std::vector<int>{0, 1, 1, 2}));
@@ -43,7 +43,7 @@ TEST(LabelledFolders, TrainAndVal) {
   expect_partition(all);
   EXPECT_EQ(&all.split("test"), &all.test());
   EXPECT_THROW(all.split("val"), DataError);
-  EXPECT_EQ(LabelledPictures::open(path + "/", 0).fingerprint(),
+  EXPECT_EQ(LabelledImages::open(path + "/", 0).fingerprint(),
             all.fingerprint());
 
   // val/ comes before test/, which may then be anything.
@@ -53,7 +53,7 @@ TEST(LabelledFolders, TrainAndVal) {
   expect_error(path, {path + "/test: expected a folder of PNG or JPEG files "
                              "for each class, got none"});
   picture(path + "/test/n02/g.png", 8);
-  const LabelledPictures other = LabelledPictures::open(path, 0);
+  const LabelledImages other = LabelledImages::open(path, 0);
   EXPECT_EQ(colours(other, other.test()), (std::vector<int>{8}));
 }
 
@@ -65,7 +65,7 @@ TEST(LabelledFolders, EachTenthOfAClassForTheTest) {
     picture(path + "/a/" + char('a' + i) + ".png", 100 + i);
   for (int i = 0; i < 10; ++i)
     picture(path + "/train/" + char('a' + i) + ".png", 200 + i);
-  const LabelledPictures all = LabelledPictures::open(path, 0);
+  const LabelledImages all = LabelledImages::open(path, 0);
   EXPECT_EQ(all.classes(), (Strings{"a", "b", "train"}));  // a train is a class
   EXPECT_EQ(colours(all, all.test()), (std::vector<int>{9, 19, 209}));
   EXPECT_EQ(labels(all, all.test()), (std::vector<int>{1, 1, 2}));
@@ -84,11 +84,11 @@ TEST(LabelledFolders, ValidationIsEven) {
               i);
   picture(path + "/val/0/x.png", 0);
   const auto open = [&](int64_t valid) {
-    return LabelledPictures::open(path, valid);
+    return LabelledImages::open(path, valid);
   };
   // A tenth at the most, and that of each class.
   for (const int64_t valid : {20, 21, 1000}) {
-    const LabelledPictures all = open(valid);
+    const LabelledImages all = open(valid);
     EXPECT_EQ(histogram(all, all.valid()),
               (std::map<int, int>{{0, 4}, {1, 8}, {2, 1}, {3, 7}}));
     EXPECT_EQ(all.train().size(), 180u);
@@ -157,7 +157,7 @@ TEST(LabelledFolders, Errors) {
   fs::create_directories(path + "/val/cat");
   expect_error(path, {path + "/val: expected a folder of PNG or JPEG files"});
   picture(path + "/val/cat/b.png", 1);
-  EXPECT_EQ(LabelledPictures::open(path, 0).count(), 2);
+  EXPECT_EQ(LabelledImages::open(path, 0).count(), 2);
 
   fs::create_directories(path + "/val/ant");
   expect_error(path, {path + "/val/ant: expected one of the 1 classes"});
@@ -179,7 +179,7 @@ TEST(LabelledFolders, Errors) {
   // A file is opened only when it is asked for.
   picture(path + "/train/cat/a.png", 1), picture(path + "/val/cat/b.png", 2);
   write(path + "/train/cat/broken.png", "\x89PNG\r\n\x1a\n and no more");
-  const LabelledPictures all = LabelledPictures::open(path, 0);
+  const LabelledImages all = LabelledImages::open(path, 0);
   EXPECT_EQ(all.read(2).rgb[0], 2);
   try {
     all.read(1);
@@ -215,7 +215,7 @@ TEST(LabelledTable, ColumnsInAnyOrder) {
       "\t0\tx\ta.png\tn1\r\n"
       "\n"
       "tench, Tinca tinca\t2\t\tc.png\tn01440764");
-  const LabelledPictures all = LabelledPictures::open(path, 5);
+  const LabelledImages all = LabelledImages::open(path, 5);
   EXPECT_EQ(all.classes(),
             (Strings{"n1", "class 1", "n01440764 tench, Tinca tinca"}));
   EXPECT_TRUE(all.train().empty());
@@ -226,7 +226,7 @@ TEST(LabelledTable, ColumnsInAnyOrder) {
   EXPECT_EQ(all.name(1), path + "/a.png");
   expect_partition(all);
   const auto classes = [](const std::string& text) {
-    return LabelledPictures::open(table(text), 0).classes();
+    return LabelledImages::open(table(text), 0).classes();
   };
   EXPECT_EQ(classes("file\tclass_index\na.png\t1\n"),
             (Strings{"class 0", "class 1"}));
@@ -295,4 +295,4 @@ TEST(LabelledTable, Errors) {
 }
 
 }  // namespace
-}  // namespace aft::tasks
+}  // namespace aft::data

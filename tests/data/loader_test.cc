@@ -1,6 +1,6 @@
 // Batches that threads make ahead: right whatever is asked for, in any order,
 // and errors reach who asked.
-#include "aft/tasks/loader.h"
+#include "aft/data/loader.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -14,7 +14,7 @@
 #include <system_error>
 #include <thread>
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
 /// Example i is i, i + 0.5, with the label 3 i.
@@ -155,4 +155,4 @@ TEST(Loader, NoRoomForAllThreads) {
 #endif
 
 }  // namespace
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -2,14 +2,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "aft/tasks/augment.h"
-#include "tests/tasks/statistics.h"
+#include "aft/data/augment.h"
+#include "tests/data/statistics.h"
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
 TEST(MixTest, Mixup) {
-  Random random(19);
+  base::Random random(19);
   std::vector<double> lambdas;
   for (int i = 0; i < 20000; ++i) {
     const Mix mix = draw_mix(10, 12, 0.8, 0, random);
@@ -24,7 +24,7 @@ TEST(MixTest, Mixup) {
 
 TEST(MixTest, CutMix) {
   const int64_t H = 200, W = 400, n = 20000;
-  Random random(20);
+  base::Random random(20);
   std::vector<double> shares;
   for (int64_t i = 0; i < n; ++i) {
     const Mix mix = draw_mix(H, W, 0, 1, random);
@@ -53,7 +53,7 @@ TEST(MixTest, CutMix) {
 }
 
 TEST(MixTest, ACoinDecides) {
-  Random random(21);
+  base::Random random(21);
   int64_t cuts = 0;
   for (int i = 0; i < 5000; ++i) cuts += draw_mix(8, 8, 0.8, 1, random).cut;
   expect_share(cuts, 5000, 0.5);
@@ -61,7 +61,7 @@ TEST(MixTest, ACoinDecides) {
 
 TEST(MixTest, ApplyIsThePlainLoop) {
   const int64_t H = 4, W = 5;
-  Random random(22);
+  base::Random random(22);
   Mix cut, mixup;
   cut.cut = true;
   cut.box = {1, 2, 2, 3};
@@ -96,7 +96,7 @@ TEST(MixTest, ApplyIsThePlainLoop) {
 }
 
 TEST(MixTest, BadInput) {
-  Random random(23);
+  base::Random random(23);
   for (const double bad : {-0.1, kNan}) {
     expect_error([&] { draw_mix(4, 4, bad, 1, random); }, "mixup and cutmix");
     expect_error([&] { draw_mix(4, 4, 1, bad, random); }, "mixup and cutmix");
@@ -114,4 +114,4 @@ TEST(MixTest, BadInput) {
 }
 
 }  // namespace
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -3,14 +3,14 @@
 #include <string>
 #include <vector>
 
-#include "aft/tasks/augment.h"
-#include "tests/tasks/statistics.h"
+#include "aft/data/augment.h"
+#include "tests/data/statistics.h"
 
-namespace aft::tasks {
+namespace aft::data {
 namespace {
 
 TEST(RandomTest, IsTheSameEverywhere) {
-  Random zero(0), one(1);
+  base::Random zero(0), one(1);
   EXPECT_EQ(zero.next(), 0xa706dd2f4d197e6fu);
   EXPECT_EQ(zero.next(), 0xb382a305f4414f5eu);
   EXPECT_EQ(zero.next(), 0x631a9154fbabf717u);
@@ -21,7 +21,7 @@ TEST(RandomTest, IsTheSameEverywhere) {
 }
 
 TEST(RandomTest, Uniform) {
-  Random random(2);
+  base::Random random(2);
   std::vector<double> values, wide, products;
   double last = random.uniform();
   for (int i = 0; i < 100000; ++i) {
@@ -38,12 +38,12 @@ TEST(RandomTest, Uniform) {
 TEST(RandomTest, SeedsAreIndependent) {
   std::vector<double> first;
   for (uint64_t seed = 0; seed < 20000; ++seed)
-    first.push_back(Random(seed).uniform());
+    first.push_back(base::Random(seed).uniform());
   expect_uniform(first, 0, 1);
 }
 
 TEST(RandomTest, Below) {
-  Random random(3);
+  base::Random random(3);
   std::vector<int64_t> counts(7);
   for (int i = 0; i < 70000; ++i) ++counts.at(random.below(7));
   for (const int64_t count : counts) expect_share(count, 70000, 1.0 / 7);
@@ -57,7 +57,7 @@ TEST(RandomTest, Below) {
 }
 
 TEST(RandomTest, Normal) {
-  Random random(4);
+  base::Random random(4);
   std::vector<double> values, products;
   int64_t near = 0, far = 0;
   const int64_t n = 200000;
@@ -81,7 +81,7 @@ TEST(RandomTest, Beta) {
   };
   for (const auto& [a, b] : {Case{1, 1}, Case{0.8, 0.8}, Case{0.1, 0.1},
                              Case{0.1, 10}, Case{10, 3}, Case{0.5, 2}}) {
-    Random random(5);
+    base::Random random(5);
     std::vector<double> values;
     for (int i = 0; i < 50000; ++i) {
       values.push_back(random.beta(a, b));
@@ -95,7 +95,7 @@ TEST(RandomTest, Beta) {
     expect_moments(values, a / s, variance, 3 + excess);
   }
   // Almost a coin; and almost the mean.
-  Random random(6);
+  base::Random random(6);
   int64_t ones = 0;
   for (int i = 0; i < 5000; ++i) {
     const double v = random.beta(1e-300, 1e-300);
@@ -111,4 +111,4 @@ TEST(RandomTest, Beta) {
 }
 
 }  // namespace
-}  // namespace aft::tasks
+}  // namespace aft::data

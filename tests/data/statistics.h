@@ -14,7 +14,7 @@
 
 #include "aft/io/safetensors.h"
 
-namespace aft::tasks {
+namespace aft::data {
 
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -57,4 +57,4 @@ inline void expect_error(const std::function<void()>& call,
   }
 }
 
-}  // namespace aft::tasks
+}  // namespace aft::data

@@ -1,16 +1,16 @@
 // A batch of CIFAR-10, which has one size only. An input is either the file, or
 // (first byte odd) changes of a good batch: place / 251 in four bytes, and a
 // byte to put there.
-#include "aft/tasks/cifar.h"
+#include "aft/data/cifar.h"
 
 #include <stdexcept>
 
-#include "aft/tasks/data.h"
+#include "aft/data/data.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
 
-using namespace aft::tasks;
+using namespace aft::data;
 
 constexpr size_t kBatch = static_cast<size_t>(kCifarRecord * kCifarRecords);
 
@@ -22,7 +22,7 @@ void check(const std::string& path) {
                       "another number of bytes");
     for (size_t i = 7; i < records.size(); i += kCifarRecord)
       aft::fuzz::expect(records[i] <= 9, "a label above 9");
-    const aft::io::Image image = cifar_picture(&records[7]);
+    const aft::io::Image image = cifar_image(&records[7]);
     aft::fuzz::expect(image.rgb[2] == records[7 + 1 + 2 * 32 * 32],
                       "another blue");
   } catch (const DataError& e) {

@@ -1,15 +1,16 @@
 // Any bytes as config.json, up to the first byte 0, and what follows as
 // `--set`: an error that names the file or the key, or a configuration that is
 // the same after it is written and read again.
-#include "aft/models/config.h"
+#include "aft/base/config.h"
 
 #include <algorithm>
 
+#include "aft/io/json_file.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
 
-using namespace aft::models;
+using namespace aft::base;
 
 struct Data {
   std::string path;
@@ -40,7 +41,7 @@ void check_round_trip(const Run& run) {
   const std::string text = to_json(run).dump(2);
   memory.put(reinterpret_cast<const uint8_t*>(text.data()), text.size());
   Run again;
-  from_json(read_json_file(memory.path()), again);
+  from_json(aft::io::read_json_file(memory.path()), again);
   aft::fuzz::expect(to_json(again) == to_json(run),
                     "another configuration after writing: " + text);
 }
@@ -53,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   memory.put(data, static_cast<size_t>(end - data));
   Run run;
   try {
-    const Json read = read_json_file(memory.path());
+    const Json read = aft::io::read_json_file(memory.path());
     try {
       Json merged = to_json(run);
       if (read.is_object()) merge(read, merged);

@@ -1,7 +1,7 @@
 // Any bytes as labels.tsv: an error that names the file, or rows whose labels
 // are classes.
-#include "aft/tasks/data.h"
-#include "aft/tasks/label_table.h"
+#include "aft/data/data.h"
+#include "aft/data/label_table.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Files lie beside the table: in /proc/self/fd, "0" is one, or none.
   for (const bool files : {false, true}) {
     try {
-      const auto table = aft::tasks::read_label_table(memory.path(), files);
+      const auto table = aft::data::read_label_table(memory.path(), files);
       aft::fuzz::expect(!table.rows.empty(), "a table without rows");
       for (const auto& row : table.rows)
         aft::fuzz::expect(
@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             "a row without its class or file");
       for (const std::string& name : table.classes)
         aft::fuzz::expect(!name.empty(), "a class without a name");
-    } catch (const aft::tasks::DataError& e) {
+    } catch (const aft::data::DataError& e) {
       aft::fuzz::expect_message(e.what(), memory.path() + ": ");
     }
   }

@@ -1,5 +1,5 @@
-// Pictures from bytes that are cut, altered or hostile: an error that says what
-// is wrong, or a picture, and no memory that a header alone asks for.
+// RawImages from bytes that are cut, altered or hostile: an error that says
+// what is wrong, or a picture, and no memory that a header alone asks for.
 #include <gtest/gtest.h>
 
 #include <cstdint>

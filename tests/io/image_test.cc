@@ -1,4 +1,4 @@
-// Pictures: files of every kind against Pillow (tests/golden/make_images.py),
+// RawImages: files of every kind against Pillow (tests/golden/make_images.py),
 // what is written and read again, and other sizes.
 #include "aft/io/image.h"
 

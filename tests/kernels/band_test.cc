@@ -109,11 +109,11 @@ TEST(Band, NearTheLimits) {
       Random random(11);
       Numbers w(50 * 50);
       for (double& x : data.k) {
-        x = static_cast<float>(size * Safe<float>::key *
+        x = static_cast<float>(size * FastPathLimits<float>::key *
                                (2 * random.uniform() - 1));
       }
       for (double& x : w) {
-        x = static_cast<float>(size * Safe<float>::bias *
+        x = static_cast<float>(size * FastPathLimits<float>::bias *
                                (2 * random.uniform() - 1));
       }
       check(full(w), data, kHostile);
@@ -121,8 +121,8 @@ TEST(Band, NearTheLimits) {
       check(local(w, 7, true), data, kHostile);
       // All keys far from 0 on one side, gentle among themselves.
       for (double& x : data.k)
-        x = static_cast<float>(x / (size * Safe<float>::key) +
-                               6 * size * Safe<float>::key);
+        x = static_cast<float>(x / (size * FastPathLimits<float>::key) +
+                               6 * size * FastPathLimits<float>::key);
       check(local(w, 7), data, kHostile);
       for (double& x : data.k) x = -x;
       check(local(w, 7), data, kHostile);

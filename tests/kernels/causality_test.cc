@@ -57,7 +57,7 @@ void change_after(int64_t t, Change how, Data* data, Operator* op) {
   later(data->k, s.H, [&]() -> double {
     if (how == kSpikes) return 1e4 * random.below(2) + random.normal();
     if (how == kDeepKeys) return -1e4 * random.below(2) + random.normal();
-    if (how == kLargest) return Safe<T>::key * random.uniform();
+    if (how == kLargest) return FastPathLimits<T>::key * random.uniform();
     return random.normal();
   });
   if (how == kPadding) {

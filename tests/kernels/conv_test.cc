@@ -102,18 +102,18 @@ TEST(Conv, NearTheLimits) {
         Random random(7);
         Numbers w(c.H * c.taps());
         for (double& x : data.k) {
-          x = static_cast<float>(size * Safe<float>::key *
+          x = static_cast<float>(size * FastPathLimits<float>::key *
                                  (2 * random.uniform() - 1));
         }
         for (double& x : w) {
-          x = static_cast<float>(size * Safe<float>::bias *
+          x = static_cast<float>(size * FastPathLimits<float>::bias *
                                  (2 * random.uniform() - 1));
         }
         check(conv_of(c, w, only), data, kHostile);
         // All keys far from 0 on one side, gentle among themselves.
         for (double& x : data.k)
-          x = static_cast<float>(x / (size * Safe<float>::key) +
-                                 6 * size * Safe<float>::key);
+          x = static_cast<float>(x / (size * FastPathLimits<float>::key) +
+                                 6 * size * FastPathLimits<float>::key);
         check(conv_of(c, w, only), data, kHostile);
         for (double& x : data.k) x = -x;
         check(conv_of(c, w, only), data, kHostile);

@@ -1,6 +1,6 @@
 // One biased key a head against the oracle with the one-hot w, on every target:
 // grids, offsets in and beyond them, hostile keys, values and biases, padding.
-#include "aft/kernels/single.h"
+#include "aft/kernels/one_tap.h"
 
 #include <gtest/gtest.h>
 
@@ -77,20 +77,20 @@ Numbers run(const Bias& bias, const Data& data, const Exec& exec = poisoned()) {
   const auto q = as<T>(data.q), k = as<T>(data.k), v = as<T>(data.v),
              w = as<T>(bias.w);
   auto y = nans<T>(data.dy.size());
-  SingleBias<T> single{{1, 1, 1}, w.data(), nullptr};
+  OneTapBias<T> one_tap{{1, 1, 1}, w.data(), nullptr};
   const size_t dims = bias.grid.size(), first = 3 - dims;
   std::vector<int64_t> offsets(3 * s.H, 0);
   for (size_t i = 0; i < dims; ++i) {
-    single.grid[first + i] = bias.grid[i];
+    one_tap.grid[first + i] = bias.grid[i];
     for (int64_t h = 0; h < s.H; ++h)
       offsets[3 * h + first + i] = bias.offsets[h * dims + i];
   }
-  single.offsets = offsets.data();
-  run_single<T>(
+  one_tap.offsets = offsets.data();
+  run_one_tap<T>(
       exec,
       {s.B, s.Tq, s.Tk, s.D, s.H, false, q.empty() ? nullptr : q.data(),
        k.data(), v.data(), data.padded.empty() ? nullptr : data.padded.data()},
-      single, y.data());
+      one_tap, y.data());
   return {y.begin(), y.end()};
 }
 
@@ -126,7 +126,7 @@ const Mode kModes[] = {{"plain", false, false, true},
                        {"padded", false, true, true},
                        {"no_query", false, false, false}};
 
-TEST(Single, Shapes) {
+TEST(OneTap, Shapes) {
   Random random(1);
   uint64_t seed = 0;
   for (const auto& grid : grids()) {
@@ -142,7 +142,7 @@ TEST(Single, Shapes) {
   }
 }
 
-TEST(Single, BiasesUpToTheLimit) {
+TEST(OneTap, BiasesUpToTheLimit) {
   for (double w : {0., 1e-3, -1e-3, 0.7, -0.7, 10., -10., 20., -20.}) {
     for (const auto& [D, H] : {std::pair<int64_t, int64_t>{19, 19}, {18, 6}}) {
       SCOPED_TRACE(::testing::Message() << w << ", " << D << ", " << H);
@@ -162,7 +162,7 @@ TEST(Single, BiasesUpToTheLimit) {
   }
 }
 
-TEST(Single, HostileKeys) {
+TEST(OneTap, HostileKeys) {
   const Numbers heights = testing::spike_heights();
   for (size_t kind = 0; kind <= heights.size(); ++kind) {
     for (const auto& [D, H] : {std::pair<int64_t, int64_t>{21, 21}, {20, 5}}) {
@@ -192,7 +192,7 @@ void check_each(const Bias& bias, const Data& data) {
   });
 }
 
-TEST(Single, BiasedKeyHasMostOfTheSum) {
+TEST(OneTap, BiasedKeyHasMostOfTheSum) {
   for (double w : {-3., -10., -20.}) {
     for (double height : {3., 12., 25.}) {
       for (bool valued : {true, false}) {  // most of both sums, or of den alone
@@ -212,7 +212,7 @@ TEST(Single, BiasedKeyHasMostOfTheSum) {
   }
 }
 
-TEST(Single, BiasedValueHasMostOfTheSum) {
+TEST(OneTap, BiasedValueHasMostOfTheSum) {
   const int64_t T = 24, D = 18;
   Data data({1, T, T, D, D}, {"", false, false, false}, 7);
   for (double& v : data.v) v = static_cast<float>(2 + std::abs(v));
@@ -221,7 +221,7 @@ TEST(Single, BiasedValueHasMostOfTheSum) {
   check_each(bias, data);
 }
 
-TEST(Single, LargeValues) {
+TEST(OneTap, LargeValues) {
   for (double w : {20., 0.1, -0.1, -20.}) {
     Random random(8);
     Bias bias{{6, 6}, Numbers(9, w), offsets_of(random, {6, 6}, 9)};
@@ -238,7 +238,7 @@ TEST(Single, LargeValues) {
   }
 }
 
-TEST(Single, NothingToSee) {
+TEST(OneTap, NothingToSee) {
   for (const auto& [D, H] : {std::pair<int64_t, int64_t>{19, 19}, {18, 6}}) {
     Random random(10);
     const Bias bias{{4, 5}, random.normals(H), offsets_of(random, {4, 5}, H)};
@@ -262,7 +262,7 @@ TEST(Single, NothingToSee) {
 
 // The last panel of a row is read beyond the row, into the keys of the next
 // one: where that is padded, nothing in it may decide anything.
-TEST(Single, WhatPaddingHoldsDoesNotMatter) {
+TEST(OneTap, WhatPaddingHoldsDoesNotMatter) {
   const double inside[] = {NAN, INFINITY, -INFINITY, 3e38, -3e38, 40, -40};
   const std::vector<std::vector<int64_t>> all_grids = {{13}, {5, 7}};
   for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -299,7 +299,7 @@ TEST(Single, WhatPaddingHoldsDoesNotMatter) {
   }
 }
 
-TEST(Single, LongLinesAndLargeGrids) {
+TEST(OneTap, LongLinesAndLargeGrids) {
   for (const std::vector<int64_t>& grid :
        std::vector<std::vector<int64_t>>{{1100}, {32, 30}, {8, 9, 10}}) {
     Random random(12);
@@ -310,7 +310,7 @@ TEST(Single, LongLinesAndLargeGrids) {
 }
 
 // The error of the float kernel beside that of a plain float loop.
-TEST(Single, Accuracy) {
+TEST(OneTap, Accuracy) {
   const int64_t D = 16;
   for (double w : {2., -2., -15.}) {
     double plain = 0;
@@ -347,7 +347,7 @@ TEST(Single, Accuracy) {
   }
 }
 
-TEST(Single, PiecesDoNotMatter) {
+TEST(OneTap, PiecesDoNotMatter) {
   Random random(14);
   const Bias bias{{5, 6}, random.normals(50), offsets_of(random, {5, 6}, 50)};
   const Data data({3, 30, 30, 50, 50}, kModes[1], 15);

@@ -97,7 +97,7 @@ TEST(Classifier, InferenceEqualsTraining) {
       return (model->forward(x) - expected).abs().max().item<double>();
     };
     EXPECT_LE(differs(), 1e-5 * size) << mixer;
-    model->fold();
+    model->pack_for_inference();
     EXPECT_LE(differs(), 1e-5 * size) << mixer << ", folded";
     // Each image for itself, whatever stands beside it.
     const torch::Tensor alone = model->forward(x.narrow(0, 3, 1));

@@ -199,7 +199,7 @@ inline std::pair<double, double> overfit(PixelModel& model,
   return {first, last};
 }
 
-/// Pictures of one value: finite at first, and after training that makes the
+/// RawImages of one value: finite at first, and after training that makes the
 /// distribution as narrow as it can be.
 inline void expect_constant_pictures(PixelModel& model) {
   for (const int64_t value : {0, 255, 128}) {

@@ -191,12 +191,12 @@ TEST(ResNet, FoldedEqualsEvaluation) {
     const torch::Tensor x = torch::randn({3, 3, 32, 45});
     torch::NoGradGuard no_grad;
     const torch::Tensor expected = model->forward(x);
-    model->fold();
+    model->pack_for_inference();
     const double size = expected.abs().max().item<double>();
     for (int again = 0; again < 2; ++again) {
       EXPECT_LE((model->forward(x) - expected).abs().max().item<double>(),
                 1e-4 * size);
-      model->fold();  // nothing is left to do
+      model->pack_for_inference();  // nothing is left to do
     }
     const torch::Tensor alone = model->forward(x.narrow(0, 1, 1));
     EXPECT_LE((alone[0] - expected[1]).abs().max().item<double>(), 1e-4 * size);
@@ -316,7 +316,7 @@ TEST(ResNet, CloneOfWhatIsFolded) {
   ResNet model(sized(14, 4, 3));
   stir(model);
   model->eval();
-  model->fold();
+  model->pack_for_inference();
   torch::NoGradGuard no_grad;
   const torch::Tensor x = torch::randn({2, 3, 32, 32});
   EXPECT_TRUE(torch::equal(cloned(model)->forward(x), model->forward(x)));

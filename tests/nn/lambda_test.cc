@@ -237,7 +237,7 @@ TEST(Lambda, FoldedIsEvaluation) {
   for (const Shape& s : shapes()) {
     Lambda m = make(s), folded = make(s);
     m->eval(), folded->eval();
-    folded->fold();
+    folded->pack_for_inference();
     torch::NoGradGuard no_grad;
     const int64_t N = s.rows * s.columns;
     const Tensor x = torch::randn({s.B, N, s.dim});

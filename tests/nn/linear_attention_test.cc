@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "aft/nn/prefix.h"
+#include "aft/nn/prefix_sum_attention.h"
 #include "tests/nn/mixer_checks.h"
 #include "tests/nn/plain_mixer.h"
 #include "tests/nn/prefix_checks.h"

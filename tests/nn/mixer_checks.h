@@ -219,7 +219,7 @@ inline void expect_folds(Mixer& m, const Tensor& x) {
   torch::NoGradGuard no_grad;
   const Tensor want = m.forward(x);
   const auto folded = clone_of(m);
-  folded->fold();
+  folded->pack_for_inference();
   EXPECT_LE(distance(folded->forward(x), want), 1e-5);
   ops::Stream stream = folded->start(x.size(0));
   for (int64_t t = 0; t < x.size(1); ++t)

@@ -1,4 +1,5 @@
-// What the mixers that are sums over the past (aft/nn/prefix.h) must both do.
+// What the mixers that are sums over the past (aft/nn/prefix_sum_attention.h)
+// must both do.
 #pragma once
 
 #include "tests/nn/mixer_checks.h"

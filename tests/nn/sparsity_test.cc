@@ -257,7 +257,7 @@ TEST(Gumbel, FoldedIsTheSame) {
   torch::NoGradGuard no_grad;
   const torch::Tensor x = torch::randn({2, 49, 16}),
                       before = m->forward_grid(x, {7, 7});
-  m->fold();
+  m->pack_for_inference();
   EXPECT_LT(distance(m->forward_grid(x, {7, 7}), before), 1e-5);
   m->train();  // folded is for inference, whatever the mode
   EXPECT_LT(distance(m->forward_grid(x, {7, 7}), before), 1e-5);

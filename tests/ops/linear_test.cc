@@ -1,4 +1,4 @@
-// PackedLinear against at::linear: types, layouts, several layers at once, and
+// PackedWeights against at::linear: types, layouts, several layers at once, and
 // what it refuses.
 #include "aft/ops/linear.h"
 
@@ -31,14 +31,14 @@ void expect_error(const F& f, const std::string& expected) {
   }
 }
 
-TEST(PackedLinear, IsALinearLayer) {
+TEST(PackedWeights, IsALinearLayer) {
   for (const auto type : {at::kFloat, at::kDouble}) {
     const auto options = at::TensorOptions(type);
     const at::Tensor w = at::randn({50, 30}, options),
                      b = at::randn({50}, options);
     for (const bool biased : {false, true}) {
       const at::Tensor bias = biased ? b : at::Tensor();
-      const PackedLinear layer(w, bias);
+      const PackedWeights layer(w, bias);
       ASSERT_TRUE(layer.defined());
       for (const std::vector<int64_t>& shape :
            std::vector<std::vector<int64_t>>{
@@ -63,45 +63,46 @@ TEST(PackedLinear, IsALinearLayer) {
   }
 }
 
-TEST(PackedLinear, KeepsWeightsOfItsOwn) {
+TEST(PackedWeights, KeepsWeightsOfItsOwn) {
   at::Tensor w = at::randn({5, 4}), b = at::randn({5});
   const at::Tensor x = at::randn({3, 4}), y = at::linear(x, w, b);
-  const PackedLinear layer(w, b);
+  const PackedWeights layer(w, b);
   w.zero_(), b.zero_();
   expect_close(layer(x), y);
 }
 
-TEST(PackedLinear, SeveralLayersInOnePass) {
+TEST(PackedWeights, SeveralLayersInOnePass) {
   for (const int64_t rows : {1, 95, 96, 97, 500}) {
     const at::Tensor x = at::randn({rows, 24});
     std::vector<at::Tensor> weights, biases;
-    std::vector<PackedLinear> layers;
-    std::vector<const PackedLinear*> all;
+    std::vector<PackedWeights> layers;
+    std::vector<const PackedWeights*> all;
     for (const int64_t outputs : {24, 3, 40}) {
       weights.push_back(at::randn({outputs, 24}));
       biases.push_back(at::randn({outputs}));
       layers.emplace_back(weights.back(), biases.back());
     }
-    for (const PackedLinear& layer : layers) all.push_back(&layer);
-    const auto y = PackedLinear::together(x, all);
+    for (const PackedWeights& layer : layers) all.push_back(&layer);
+    const auto y = PackedWeights::together(x, all);
     ASSERT_EQ(y.size(), 3u);
     for (size_t i = 0; i < y.size(); ++i) {
       expect_close(y[i], at::linear(x, weights[i], biases[i]));
       EXPECT_TRUE(at::equal(y[i], layers[i](x)));
     }
   }
-  EXPECT_TRUE(PackedLinear::together(at::randn({3, 4}), {}).empty());
+  EXPECT_TRUE(PackedWeights::together(at::randn({3, 4}), {}).empty());
 }
 
-TEST(PackedLinear, Refuses) {
-  const PackedLinear layer(at::randn({5, 4}), {}), other(at::randn({5, 3}), {});
-  const char* where = "PackedLinear: x must be";
+TEST(PackedWeights, Refuses) {
+  const PackedWeights layer(at::randn({5, 4}), {}),
+      other(at::randn({5, 3}), {});
+  const char* where = "PackedWeights: x must be";
   expect_error([&] { layer(at::randn({2, 5})); }, where);
   expect_error([&] { layer(at::randn({})); }, where);
   expect_error([&] { layer(at::randn({2, 4}, at::kDouble)); }, where);
   expect_error(
       [&] {
-        PackedLinear::together(at::randn({2, 4}), {&layer, &other});
+        PackedWeights::together(at::randn({2, 4}), {&layer, &other});
       },
       where);
   at::Tensor narrow = at::zeros({2, 4}), turned = at::zeros({5, 2}).t();
@@ -116,7 +117,7 @@ TEST(PackedLinear, Refuses) {
       },
       "into must be contiguous");
   // Types without a kernel stay as they are.
-  EXPECT_FALSE(PackedLinear(at::zeros({5, 4}, at::kHalf), {}).defined());
+  EXPECT_FALSE(PackedWeights(at::zeros({5, 4}, at::kHalf), {}).defined());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// aft::single equals aft::conv with the one-hot w, by its own kernels where
+// aft::one_tap equals aft::conv with the one-hot w, by its own kernels where
 // nothing is recorded and through conv elsewhere; and what it refuses.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -60,8 +60,8 @@ struct Inputs {
     offsets = at::stack(columns, 1);
   }
   Tensor apply() const {
-    return single(q.defined() ? OptionalTensor(q) : OptionalTensor(), k, v, w,
-                  offsets, grid, common);
+    return one_tap(q.defined() ? OptionalTensor(q) : OptionalTensor(), k, v, w,
+                   offsets, grid, common);
   }
   Tensor by_conv() const {
     return conv(q.defined() ? OptionalTensor(q) : OptionalTensor(), k, v,
@@ -79,7 +79,7 @@ void expect_close(const Tensor& got, const Tensor& want, double tolerance) {
             tolerance * (1e-3 + b.abs().max().item<double>()));
 }
 
-TEST(Single, IsConvWithTheOneHotKernel) {
+TEST(OneTap, IsConvWithTheOneHotKernel) {
   for (auto type : {at::kFloat, at::kDouble}) {
     const double tolerance = type == at::kFloat ? 4e-6 : 1e-13;
     for (const std::vector<int64_t>& grid :
@@ -105,7 +105,7 @@ TEST(Single, IsConvWithTheOneHotKernel) {
   }
 }
 
-TEST(Single, OffsetsBeyondTheGrid) {
+TEST(OneTap, OffsetsBeyondTheGrid) {
   Inputs in({5, 7}, 8, 4);
   in.offsets =
       at::tensor({5, 0, 0, -7, -1000, 3, 4, 6}, at::kLong).view({4, 2});
@@ -119,7 +119,7 @@ TEST(Single, OffsetsBeyondTheGrid) {
   EXPECT_NE(in.w.grad()[3].item<float>(), 0);
 }
 
-TEST(Single, NoOffsetMeetsTheGrid) {
+TEST(OneTap, NoOffsetMeetsTheGrid) {
   Inputs in({6}, 4, 4);
   in.offsets.fill_(6);
   expect_close(in.apply(), simple(in.q, in.k, in.v), 4e-6);
@@ -128,7 +128,7 @@ TEST(Single, NoOffsetMeetsTheGrid) {
   EXPECT_TRUE(at::equal(in.w.grad(), at::zeros_like(in.w)));
 }
 
-TEST(Single, LargeBiases) {
+TEST(OneTap, LargeBiases) {
   for (double w : {20., -20., 21., -21., 1000., -1000.}) {
     SCOPED_TRACE(w);
     Inputs in({4, 5}, 12, 6);
@@ -137,7 +137,7 @@ TEST(Single, LargeBiases) {
   }
 }
 
-TEST(Single, HalfPrecisions) {
+TEST(OneTap, HalfPrecisions) {
   for (auto [type, precision] :
        {std::pair<at::ScalarType, double>{at::kHalf, 0x1p-10},
         {at::kBFloat16, 0x1p-7}}) {
@@ -150,7 +150,7 @@ TEST(Single, HalfPrecisions) {
   }
 }
 
-TEST(Single, Causal) {
+TEST(OneTap, Causal) {
   Inputs in({17}, 12, 6);
   in.offsets = -in.offsets.abs();
   in.common.causal = true;
@@ -160,7 +160,7 @@ TEST(Single, Causal) {
   EXPECT_TRUE(at::equal(in.apply().slice(1, 0, 9), before.slice(1, 0, 9)));
 }
 
-TEST(Single, Gradients) {
+TEST(OneTap, Gradients) {
   for (bool causal : {false, true}) {
     for (const char* gate : {"sigmoid", "silu"}) {
       Inputs in(causal ? std::vector<int64_t>{12} : std::vector<int64_t>{3, 4},
@@ -195,7 +195,7 @@ TEST(Single, Gradients) {
 }
 
 // A gate that is not fused is differentiated where k, v and w are not.
-TEST(Single, GradientOfTheGateAlone) {
+TEST(OneTap, GradientOfTheGateAlone) {
   Inputs in({12}, 6, 6);
   in.common.gate = "tanh";
   in.q.requires_grad_(true);
@@ -206,7 +206,7 @@ TEST(Single, GradientOfTheGateAlone) {
   expect_close(got, in.q.grad(), 4e-6);
 }
 
-TEST(Single, OnAnyNumberOfThreads) {
+TEST(OneTap, OnAnyNumberOfThreads) {
   const int before = at::get_num_threads();
   const Inputs in({9, 11}, 72, 24);
   at::set_num_threads(1);
@@ -219,7 +219,7 @@ TEST(Single, OnAnyNumberOfThreads) {
   at::set_num_threads(before);
 }
 
-TEST(Single, Layouts) {
+TEST(OneTap, Layouts) {
   Inputs in({4, 5}, 12, 6);
   const Tensor y = in.apply();
   for (Tensor* x : {&in.q, &in.k, &in.v})
@@ -231,18 +231,18 @@ TEST(Single, Layouts) {
   expect_close(in.apply(), y, 4e-6);
 }
 
-TEST(Single, EmptyBatch) {
+TEST(OneTap, EmptyBatch) {
   Inputs in({4, 5}, 12, 6, at::kFloat, 0);
   EXPECT_EQ(in.apply().sizes(), in.v.sizes());
 }
 
-TEST(Single, ThroughTheDispatcher) {
+TEST(OneTap, ThroughTheDispatcher) {
   const Inputs in({4, 5}, 12, 6);
   std::vector<c10::IValue> stack = {in.q,          in.k,       in.v,
                                     in.w,          in.offsets, in.grid,
                                     c10::IValue(), false,      "sigmoid"};
   c10::Dispatcher::singleton()
-      .findSchemaOrThrow("aft::single", "")
+      .findSchemaOrThrow("aft::one_tap", "")
       .callBoxed(&stack);
   EXPECT_TRUE(at::equal(stack.at(0).toTensor(), in.apply()));
 }
@@ -259,11 +259,11 @@ void expect_error(const std::function<void(Inputs&)>& change,
     for (const std::string& word : words)
       EXPECT_NE(message.find(word), std::string::npos)
           << "'" << word << "' is not in: " << message;
-    EXPECT_EQ(message.rfind("aft::single: ", 0), 0u) << message;
+    EXPECT_EQ(message.rfind("aft::one_tap: ", 0), 0u) << message;
   }
 }
 
-TEST(Single, Errors) {
+TEST(OneTap, Errors) {
   expect_error([](Inputs& in) { in.grid = {}; }, {"grid", "1, 2 or 3", "0"});
   expect_error([](Inputs& in) { in.grid = {1, 1, 2, 3}; }, {"grid", "got 4"});
   expect_error([](Inputs& in) { in.grid = {2, 0}; }, {"grid", "[2, 0]"});

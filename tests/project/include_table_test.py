@@ -1,7 +1,7 @@
-"""Checks the include table: which room may include which room, and which
+"""Checks the include table: which module may include which module, and which
 libraries. include_table_test.py PROJECT_DIR; fails with one line a violation.
 
-The folder list is the architecture: includes go only upward in ROOMS, and the
+The folder list is the architecture: includes go only upward in MODULES, and the
 wall (kernels, io and runtime never see torch) is a matter of this table.
 """
 
@@ -20,29 +20,38 @@ POSIX = (
     "sched.h", "spawn.h", "unistd.h", "arpa/", "netdb.h", "netinet/", "sys/",
 )
 
-# room: (folder, rooms it may include beside itself, libraries beside the C++
+# module: (folder, modules it may include beside itself, libraries beside the C++
 # standard library)
-ROOMS = {
-    "kernels": ("aft/kernels", (), HIGHWAY),
-    "io": ("aft/io", (), JSON + IMAGES + POSIX),
-    "ops": ("aft/ops", ("kernels", "io"), TORCH),
-    "nn": ("aft/nn", ("kernels", "io", "ops"), TORCH),
-    "models": ("aft/models", ("kernels", "io", "ops", "nn"), TORCH + JSON),
+MODULES = {
+    "base": ("aft/base", (), JSON),
+    "kernels": ("aft/kernels", ("base",), HIGHWAY),
+    "io": ("aft/io", ("base",), JSON + IMAGES + POSIX),
+    "runtime": ("aft/runtime", ("base", "kernels", "io"), POSIX),
+    "ops": ("aft/ops", ("base", "kernels", "io"), TORCH),
+    "nn": ("aft/nn", ("base", "kernels", "io", "ops"), TORCH),
+    "models": ("aft/models", ("base", "kernels", "io", "ops", "nn"), TORCH + JSON),
+    "data": ("aft/data", ("base", "io"), TORCH + JSON + POSIX),
     "train": (
         "aft/train",
-        ("kernels", "io", "ops", "nn", "models"),
+        ("base", "kernels", "io", "ops", "nn", "models", "data"),
         TORCH + JSON + POSIX,
     ),
     "tasks": (
         "aft/tasks",
-        ("kernels", "io", "ops", "nn", "models", "train"),
+        ("base", "kernels", "io", "ops", "nn", "models", "data", "train"),
         TORCH + JSON + POSIX,
     ),
-    "runtime": ("aft/runtime", ("kernels", "io"), POSIX),
     "cli": (
         "cli",
-        ("kernels", "io", "ops", "nn", "models", "train", "tasks", "runtime"),
+        ("base", "kernels", "io", "runtime", "ops", "nn", "models", "data",
+         "train", "tasks", "bench"),
         TORCH + JSON + POSIX + ("CLI/", "httplib.h"),
+    ),
+    "bench": (
+        "bench",
+        ("base", "kernels", "io", "runtime", "ops", "nn", "models", "data",
+         "train", "tasks", "cli"),
+        TORCH + JSON + POSIX + ("CLI/",),
     ),
 }
 
@@ -78,54 +87,54 @@ def without_comments(text):
     return COMMENT.sub(replacement, text)
 
 
-def room_of(path):
-    """The room of a path from the top of the project, None outside all."""
-    for room, (folder, _, _) in ROOMS.items():
+def module_of(path):
+    """The module of a path from the top of the project, None outside all."""
+    for module, (folder, _, _) in MODULES.items():
         if path.startswith(folder + "/"):
-            return room
+            return module
     return None
 
 
 def objection(root, path, quote, target):
     """Why `path` may not include `target`, or None."""
-    room = room_of(path)
-    if room is None:
-        return "is in no room of the table"
+    module = module_of(path)
+    if module is None:
+        return "is in no module of the table"
     beside = os.path.normpath(os.path.join(os.path.dirname(path), target))
     if quote == '"' and os.path.isfile(os.path.join(root, beside)):
         target = beside.replace(os.sep, "/")
-    _, rooms, libraries = ROOMS[room]
+    _, modules, libraries = MODULES[module]
     if target.startswith(("aft/", "cli/", "tests/", "bench/", "examples/")):
-        other = room_of(target)
-        if other == room or other in rooms:
+        other = module_of(target)
+        if other == module or other in modules:
             return None
-        allowed = ", ".join((room,) + rooms)
-        return f"room {room} may include the rooms {allowed}"
+        allowed = ", ".join((module,) + modules)
+        return f"module {module} may include the modules {allowed}"
     if target in STANDARD:
         return None
     if any(target == x or x[-1] == "/" and target.startswith(x)
            for x in libraries):
         return None
     allowed = ", ".join(libraries) or "none"
-    return f"room {room} may include the C++ standard library and {allowed}"
+    return f"module {module} may include the C++ standard library and {allowed}"
 
 
 def scan(root):
-    """(number of files of each room, list of violations) below root."""
-    files = {room: 0 for room in ROOMS}
+    """(number of files of each module, list of violations) below root."""
+    files = {module: 0 for module in MODULES}
     violations = []
-    for top in ("aft", "cli"):
+    for top in ("aft", "cli", "bench"):
         for folder, _, names in os.walk(os.path.join(root, top)):
             for name in sorted(names):
                 if not name.endswith(SUFFIXES):
                     continue
                 full = os.path.join(folder, name)
                 path = os.path.relpath(full, root).replace(os.sep, "/")
-                room = room_of(path)
-                if room is None:
-                    violations.append(f"{path}: is in no room of the table")
+                module = module_of(path)
+                if module is None:
+                    violations.append(f"{path}: is in no module of the table")
                     continue
-                files[room] += 1
+                files[module] += 1
                 with open(full, encoding="utf-8") as f:
                     text = without_comments(f.read())
                 for m in INCLUDE.finditer(text):
@@ -179,13 +188,16 @@ class IncludeTable(unittest.TestCase):
             ("aft/kernels/bad.cc", "#include <nlohmann/json.hpp>"),
             ("aft/kernels/deep/bad.cc", "#include <immintrin.h>"),
             ("aft/io/bad.cc", "#include <torch/library.h>"),
+            ("aft/base/bad.cc", '#include "aft/io/file.h"'),
+            ("aft/base/bad.cc", "#include <torch/torch.h>"),
+            ("aft/data/bad.cc", '#include "aft/nn/block.h"'),
             ("aft/io/bad.cc", '#include "aft/kernels/kernels.h"'),
             ("aft/io/bad.cc", "#include <hwy/highway.h>"),
             ("aft/ops/bad.cc", '#include "aft/nn/aft.h"'),
             ("aft/ops/bad.cc", "#include <CLI/CLI.hpp>"),
             ("aft/nn/bad.cc", '#include "aft/models/language.h"'),
             ("aft/models/bad.cc", '#include "aft/train/trainer.h"'),
-            ("aft/train/bad.cc", '#include "aft/tasks/text.h"'),
+            ("aft/train/bad.cc", '#include "aft/tasks/task.h"'),
             ("aft/tasks/bad.cc", '#include "aft/runtime/runtime.h"'),
             ("aft/runtime/bad.cc", '#include "aft/nn/aft.h"'),
             ("aft/runtime/bad.cc", "#include <torch/torch.h>  // a/*"),
@@ -196,12 +208,12 @@ class IncludeTable(unittest.TestCase):
             with self.subTest(path=path, line=line):
                 self.check(path, line, allowed=False)
 
-    def test_finds_a_room_that_is_not_in_the_table(self):
+    def test_finds_a_module_that_is_not_in_the_table(self):
         with tempfile.TemporaryDirectory() as root:
             os.makedirs(os.path.join(root, "aft/attic"))
             open(os.path.join(root, "aft/attic/old.cc"), "w").close()
             self.assertEqual(
-                ["aft/attic/old.cc: is in no room of the table"], scan(root)[1]
+                ["aft/attic/old.cc: is in no module of the table"], scan(root)[1]
             )
 
     def test_lets_pass_what_is_allowed(self):

@@ -14,7 +14,7 @@ TESTS = "tests/CMakeLists.txt"
 # (files, what names one of them, in which list); the groups of the first fill
 # the second.
 RULES = (
-    (r"((?:aft|cli)/.+\.cc)", r"{0}", TOP),
+    (r"((?:aft|cli|bench)/.+\.cc)", r"{0}", TOP),
     (r"(python/aft/.+\.py)", r"{0}", TOP),
     (r"tests/(\w+)/(\w+_test)\.cc", r"aft_test({0} {1}", TESTS),
     (r"tests/fuzz/((?!replay\.)\w+)\.cc", r"aft_fuzz({0}", TESTS),
@@ -30,7 +30,7 @@ def scan(root):
         with open(os.path.join(root, name), encoding="utf-8") as f:
             lists[name] = re.sub(r"#.*", "", f.read())
     count, forgotten = 0, []
-    for top in ("aft", "cli", "python", "tests"):
+    for top in ("aft", "bench", "cli", "python", "tests"):
         for folder, _, names in os.walk(os.path.join(root, top)):
             for name in sorted(names):
                 path = os.path.relpath(os.path.join(folder, name), root)

@@ -152,7 +152,7 @@ TEST(Train, ExamplesDoNotDependOnWhatWasAskedBefore) {
 }
 
 TEST(Train, RepeatsAugmentAnew) {
-  Order order(10, 1, 3);
+  data::Order order(10, 1, 3);
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     std::set<int64_t> seen;
     for (int64_t i = 0; i < 10; ++i) {
@@ -176,7 +176,7 @@ TEST(Train, Validates) {
 }
 
 TEST(Evaluate, CountsWhatIsRight) {
-  const auto pictures = LabelledPictures::open("", 30, 32);
+  const auto pictures = data::LabelledImages::open("", 30, 32);
   models::ClassifierConfig c;
   c.mixer = "aft-simple", c.layers = 1, c.width = 8, c.patch = 8;
   c.rows = c.columns = 4, c.classes = 6;
@@ -315,15 +315,15 @@ TEST(RealData, DeiTTinyIsAsGoodAsItIs) {
   if (!data) GTEST_SKIP() << "AFT_DATA is not set";
   const std::string root = data;
   const auto pictures =
-      LabelledPictures::open(root + "/imagenet_val1000_224", 0);
+      data::LabelledImages::open(root + "/imagenet_val1000_224", 0);
   ASSERT_EQ(pictures.test().size(), 1000u);
   EXPECT_EQ(pictures.classes()[0], "n01440764 tench, Tinca tinca");
   const ClassifierWeights weights =
       read_vit(root + "/deit_tiny/deit_tiny_patch16_224.safetensors");
   models::Classifier model(weights.config);
   transfer(weights, *model);
-  model->fold();
-  LabelledPart part;  // of all classes
+  model->pack_for_inference();
+  data::LabelledPart part;  // of all classes
   for (size_t i = 0; i < 1000; i += 10) part.push_back(pictures.test()[i]);
   LabelledConfig how;
   how.crop = 1;  // they are cut already

@@ -1,5 +1,5 @@
 // Every model of pictures, of sequences and networks: likelihood, completion.
-#include "aft/tasks/picture_model.h"
+#include "aft/tasks/image_model.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -24,9 +24,9 @@ std::vector<Json> all_models() {
 }
 
 /// A model whose weights are far from where they start.
-PictureModel stirred(const Json& model) {
+ImageModel stirred(const Json& model) {
   torch::manual_seed(4);
-  PictureModel out(complete_picture_model(model, 3, 2), 3, 2);
+  ImageModel out(complete_image_model(model, 3, 2), 3, 2);
   torch::NoGradGuard no_grad;
   for (auto& p : out.module()->parameters()) p.add_(0.3 * torch::randn_like(p));
   out.module()->eval();
@@ -35,7 +35,7 @@ PictureModel stirred(const Json& model) {
 
 /// The log-probabilities of the 256 values at place t of a picture, from
 /// log_prob alone: one picture for each value.
-torch::Tensor next_value(const PictureModel& model,
+torch::Tensor next_value(const ImageModel& model,
                          const std::vector<uint8_t>& before) {
   const size_t t = before.size(), size = static_cast<size_t>(kSize);
   std::vector<uint8_t> pictures;
@@ -51,13 +51,13 @@ torch::Tensor next_value(const PictureModel& model,
       .to(torch::kDouble);
 }
 
-TEST(PictureModel, LikelihoodIsAProductOfDistributions) {
-  const Pictures pictures = Pictures::open("", 3, 2, 0);
-  PicturePart part = pictures.test();
+TEST(ImageModel, LikelihoodIsAProductOfDistributions) {
+  const data::RawImages pictures = data::RawImages::open("", 3, 2, 0);
+  data::ImagePart part = pictures.test();
   part.count = 1;
   for (const Json& config : all_models()) {
     SCOPED_TRACE(config.dump());
-    const PictureModel model = stirred(config);
+    const ImageModel model = stirred(config);
     const std::vector<uint8_t> picture(part[0], part[0] + kSize);
     double total = 0;
     for (auto at = picture.begin(); at != picture.end(); ++at) {
@@ -66,14 +66,14 @@ TEST(PictureModel, LikelihoodIsAProductOfDistributions) {
       total -= next[*at].item<double>();
     }
     EXPECT_NEAR(evaluate(model, part, 1), total / kSize, 1e-4);
-    PicturePart more = part;
+    data::ImagePart more = part;
     more.count = 7;
     for (int64_t batch : {1, 3})
       EXPECT_NEAR(evaluate(model, more, batch), evaluate(model, more, 100),
                   1e-5);
   }
-  const PictureModel model = stirred(small_sequence("aft-simple"));
-  PicturePart other = Pictures::open("", 3, 3, 0).test();
+  const ImageModel model = stirred(small_sequence("aft-simple"));
+  data::ImagePart other = data::RawImages::open("", 3, 3, 0).test();
   EXPECT_THROW(evaluate(model, other, 2), c10::Error);
   other.count = 0;
   EXPECT_THROW(evaluate(model, other, 2), c10::Error);
@@ -81,15 +81,15 @@ TEST(PictureModel, LikelihoodIsAProductOfDistributions) {
 
 /// A model of sequences whose weights are far from where they start, and the
 /// same as a model of pictures.
-std::pair<models::SequenceModel, PictureModel> stirred_sequence(
+std::pair<models::SequenceModel, ImageModel> stirred_sequence(
     const std::string& mixer) {
   torch::manual_seed(4);
   models::SequenceModel model(config_as<models::SequenceModelConfig>(
-      complete_picture_model(small_sequence(mixer), 3, 2)));
+      complete_image_model(small_sequence(mixer), 3, 2)));
   torch::NoGradGuard no_grad;
   for (auto& p : model->parameters()) p.add_(0.3 * torch::randn_like(p));
   model->eval();
-  return {model, PictureModel(model, 3, 2)};
+  return {model, ImageModel(model, 3, 2)};
 }
 
 /// -log p of a picture, one sub-pixel after the other.
@@ -105,9 +105,9 @@ double streamed(models::SequenceModel model, const uint8_t* picture) {
   return total;
 }
 
-TEST(PictureModel, LikelihoodByStreamingIsThatOfTheParallelForward) {
-  const Pictures pictures = Pictures::open("", 3, 2, 0);
-  PicturePart part = pictures.test();
+TEST(ImageModel, LikelihoodByStreamingIsThatOfTheParallelForward) {
+  const data::RawImages pictures = data::RawImages::open("", 3, 2, 0);
+  data::ImagePart part = pictures.test();
   part.count = 7;
   for (const std::string& mixer : nn::mixer_kinds(true)) {
     SCOPED_TRACE(mixer);
@@ -120,8 +120,8 @@ TEST(PictureModel, LikelihoodByStreamingIsThatOfTheParallelForward) {
   }
 }
 
-TEST(PictureModel, TheLikeliestValuesAreThoseOfForwardPasses) {
-  const Pictures pictures = Pictures::open("", 3, 2, 0);
+TEST(ImageModel, TheLikeliestValuesAreThoseOfForwardPasses) {
+  const data::RawImages pictures = data::RawImages::open("", 3, 2, 0);
   const uint8_t* first = pictures.test()[0];
   for (const std::string& mixer : nn::mixer_kinds(true)) {
     SCOPED_TRACE(mixer);
@@ -143,8 +143,8 @@ TEST(PictureModel, TheLikeliestValuesAreThoseOfForwardPasses) {
   }
 }
 
-TEST(PictureModel, CompletionBeginsWithWhatIsGiven) {
-  const Pictures pictures = Pictures::open("", 3, 2, 0);
+TEST(ImageModel, CompletionBeginsWithWhatIsGiven) {
+  const data::RawImages pictures = data::RawImages::open("", 3, 2, 0);
   const auto first = [&](int64_t i, int64_t n) {
     const uint8_t* p = pictures.test()[i];
     return std::vector<uint8_t>(p, p + n);
@@ -153,7 +153,7 @@ TEST(PictureModel, CompletionBeginsWithWhatIsGiven) {
       first(0, 6), first(1, 0), first(2, 17), first(3, 18), first(0, 6)};
   for (const Json& config : all_models()) {
     SCOPED_TRACE(config.dump());
-    const PictureModel model = stirred(config);
+    const ImageModel model = stirred(config);
     Sampling s;
     s.seed = 5;
     int64_t steps = 0;

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <set>
 
-#include "aft/tasks/data.h"
+#include "aft/data/data.h"
 #include "aft/tasks/presets.h"
 #include "tests/tasks/small_models.h"
 
@@ -106,7 +106,7 @@ TEST(ImagePresets, ParametersOfALayerAreThePapers) {
 }
 
 TEST(Augment, FlipsShiftsAndClips) {
-  PicturesConfig c;
+  ImageDataConfig c;
   c.height = 2, c.width = 3;
   const std::vector<uint8_t> from = {0,  1,   2,   100, 101, 102, 250, 251, 252,
                                      10, 128, 255, 40,  50,  60,  70,  80,  90};
@@ -139,7 +139,7 @@ TEST(Augment, FlipsShiftsAndClips) {
 
 TEST(ImageTask, TheSameExamplesEachTime) {
   const ImageConfig c = local();
-  const auto open = [&] { return Pictures::open("", 3, 2, 5); };
+  const auto open = [&] { return data::RawImages::open("", 3, 2, 5); };
   ImageTask a(c, open()), b(c, open());
   a.model().eval(), b.model().eval();
   const double first = a.loss(0, 3, 1).item<double>(),
@@ -162,7 +162,8 @@ TEST(ImageTask, TheSameExamplesEachTime) {
 
   ImageConfig none = c;
   none.data.valid_images = 0;
-  EXPECT_THROW(ImageTask(none, Pictures::open("", 3, 2, 0)), DataError);
+  EXPECT_THROW(ImageTask(none, data::RawImages::open("", 3, 2, 0)),
+               data::DataError);
 }
 
 /// Networks over pictures are trained like models of sequences.
@@ -170,7 +171,7 @@ TEST(ImageTask, TrainsNetworks) {
   for (const char* network : {"pixelcnn", "pixelcnn++", "pixelsnail"}) {
     SCOPED_TRACE(network);
     ImageConfig c = small(small_network(network));
-    ImageTask task(c, Pictures::open("", 3, 2, 5));
+    ImageTask task(c, data::RawImages::open("", 3, 2, 5));
     EXPECT_EQ(task.tokens(), 18);
     task.model().train();
     torch::optim::Adam adam(task.model().parameters(), 1e-2);
@@ -184,7 +185,7 @@ TEST(ImageTask, TrainsNetworks) {
     EXPECT_TRUE(task.model().is_training());
     c.train.recompute = true;
     EXPECT_NE(failure([&] {
-                ImageTask(c, Pictures::open("", 3, 2, 5));
+                ImageTask(c, data::RawImages::open("", 3, 2, 5));
               }).find("train.recompute must be false"),
               std::string::npos);
   }
@@ -192,7 +193,7 @@ TEST(ImageTask, TrainsNetworks) {
 
 /// Everything learns: the start symbol, positions and biases too.
 TEST(ImageTask, EveryParameterHasAGradient) {
-  ImageTask task(local(), Pictures::open("", 3, 2, 5));
+  ImageTask task(local(), data::RawImages::open("", 3, 2, 5));
   task.model().train();
   task.loss(0, 8, 1).backward();
   for (const auto& p : task.model().named_parameters()) {

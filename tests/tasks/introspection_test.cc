@@ -1,6 +1,6 @@
 // What models have inside: biases, keys and relative attention against plain
 // loops over their parameters.
-#include "aft/tasks/inside.h"
+#include "aft/tasks/introspection.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

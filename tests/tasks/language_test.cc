@@ -1,4 +1,4 @@
-// Text, windows, evaluation.
+// data::Text, windows, evaluation.
 #include "aft/tasks/language.h"
 
 #include <gtest/gtest.h>
@@ -24,29 +24,29 @@ std::string numbers(int64_t n) {
 }
 
 TEST(Text, SplitsAndModes) {
-  const Text bytes = Text::from("aab\nbaa\nab\ncaaaaaab\n", "bytes");
+  const data::Text bytes =
+      data::Text::from("aab\nbaa\nab\ncaaaaaab\n", "bytes");
   EXPECT_EQ(bytes.train().size + bytes.valid().size + bytes.test().size, 20);
   EXPECT_EQ(bytes.train().size, 18);
   EXPECT_EQ(bytes.vocabulary(), 256);
-  const Text txl = Text::from("aab\nbaa\nab\ncaaaaaab\n", "txl");
+  const data::Text txl = data::Text::from("aab\nbaa\nab\ncaaaaaab\n", "txl");
   EXPECT_EQ(txl.vocabulary(), 3);  // a, b, c
   EXPECT_EQ(txl.symbol_of('a'), 0);
   EXPECT_EQ(txl.symbol_of('b'), 1);
   EXPECT_EQ(txl.symbol_of('\n'), -1);
   EXPECT_EQ(txl.byte_of(2), 'c');
   EXPECT_EQ(txl.train().size + txl.valid().size + txl.test().size, 16);
-  const Text eos = Text::from("aab\nbaa\nab\ncaaaaaab\n", "eos");
+  const data::Text eos = data::Text::from("aab\nbaa\nab\ncaaaaaab\n", "eos");
   EXPECT_EQ(eos.vocabulary(), 4);
   EXPECT_EQ(eos.byte_of(eos.symbol_of('\n')), '\n');
-  EXPECT_THROW(Text::from("a", "words"), DataError);
-  EXPECT_THROW(Text::open("/nowhere", "bytes"), DataError);
-  EXPECT_THROW(bytes.split("dev"), DataError);
-  EXPECT_GT(built_in_text().size, 100000);
+  EXPECT_THROW(data::Text::from("a", "words"), data::DataError);
+  EXPECT_THROW(data::Text::open("/nowhere", "bytes"), data::DataError);
+  EXPECT_THROW(bytes.split("dev"), data::DataError);
 }
 
 TEST(Windows, AnEpochIsEveryWindowOnce) {
   const int64_t size = 1000, T = 16;
-  Windows windows(size, T, 1), again(size, T, 1), other(size, T, 2);
+  data::Windows windows(size, T, 1), again(size, T, 1), other(size, T, 2);
   const int64_t n = windows.per_epoch();
   EXPECT_EQ(n, 61);
   std::vector<int64_t> first, second;
@@ -69,13 +69,13 @@ TEST(Windows, AnEpochIsEveryWindowOnce) {
   EXPECT_EQ(again.start(n + 5), second[5]);
   EXPECT_EQ(again.start(3), first[3]);
   EXPECT_NE(other.start(3), first[3]);
-  EXPECT_THROW(Windows(20, 16, 1), DataError);
+  EXPECT_THROW(data::Windows(20, 16, 1), data::DataError);
 }
 
 TEST(Evaluate, EveryByteOnce) {
   torch::manual_seed(1);
   const std::string text = numbers(45);
-  const Bytes bytes{reinterpret_cast<const uint8_t*>(text.data()), 45};
+  const data::Bytes bytes{reinterpret_cast<const uint8_t*>(text.data()), 45};
   models::SequenceModel model(small("aft-local"));
   model->eval();
   torch::NoGradGuard no_grad;

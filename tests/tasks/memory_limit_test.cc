@@ -1,5 +1,5 @@
 // Limits of memory, and what models take while they are made.
-#include "aft/tasks/memory.h"
+#include "aft/tasks/memory_limit.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -37,12 +37,12 @@ TEST(MemoryLimit, CountsWhatThisThreadMakes) {
 }
 
 TEST(MemoryLimit, ModelsOfThisMachine) {
-  EXPECT_GT(machine_memory(), 1e8);
+  EXPECT_GT(data::machine_memory(), 1e8);
   EXPECT_EQ(within_memory([] { return 7; }), 7);
   try {
     within_memory([] { return at::empty({int64_t{1} << 50}); });
     ADD_FAILURE() << "no error";
-  } catch (const models::ConfigError& e) {
+  } catch (const base::ConfigError& e) {
     EXPECT_NE(std::string(e.what()).find("the sizes in model.* ask for more "
                                          "than the "),
               std::string::npos)

@@ -4,25 +4,25 @@
 #include <string>
 #include <vector>
 
-#include "aft/models/config.h"
+#include "aft/base/config.h"
 
 namespace aft::tasks {
 
 /// The part "model" of a configuration: a mixer of nn::mixer_kinds(true).
-inline models::Json small_sequence(const std::string& mixer) {
+inline base::Json small_sequence(const std::string& mixer) {
   return {{"mixer", mixer}, {"layers", 2}, {"width", 16},   {"window", 5},
           {"rank", 3},      {"heads", 4},  {"dropout", 0.1}};
 }
 
 /// The same of a network.
-inline models::Json small_network(const std::string& name) {
+inline base::Json small_network(const std::string& name) {
   if (name == "pixelcnn")
     return {{"network", name}, {"layers", 2}, {"width", 6}, {"first", 3}};
-  models::Json out{{"network", name},
-                   {"filters", 4},
-                   {"resnets", 1},
-                   {"mixtures", 2},
-                   {"dropout", 0.1}};
+  base::Json out{{"network", name},
+                 {"filters", 4},
+                 {"resnets", 1},
+                 {"mixtures", 2},
+                 {"dropout", 0.1}};
   if (name == "pixelsnail")
     out["blocks"] = 1, out["key"] = 2, out["value"] = 2;
   else
@@ -31,8 +31,8 @@ inline models::Json small_network(const std::string& name) {
 }
 
 /// A small configuration of every kind.
-inline std::vector<models::Json> small_configurations() {
-  std::vector<models::Json> configs = {
+inline std::vector<base::Json> small_configurations() {
+  std::vector<base::Json> configs = {
       {{"task", "language"}, {"model", small_sequence("aft-local")}},
       {{"task", "language"}, {"model", small_sequence("aft-conv")}},
       {{"task", "language"}, {"model", small_sequence("reformer")}},
@@ -58,10 +58,10 @@ inline std::vector<models::Json> small_configurations() {
                          {"heads", 4},
                          {"patch", 16},
                          {"classes", 3}}}});
-  for (models::Json& config : configs) {
+  for (base::Json& config : configs) {
     config["data"] = config["task"] == "language"
-                         ? models::Json::object()
-                         : models::Json{{"height", 32}, {"width", 32}};
+                         ? base::Json::object()
+                         : base::Json{{"height", 32}, {"width", 32}};
     if (config["task"] == "language") config["model"]["length"] = 16;
   }
   return configs;

@@ -12,7 +12,8 @@
 #include <limits>
 
 #include "aft/io/safetensors.h"
-#include "aft/tasks/memory.h"
+#include "aft/tasks/memory_limit.h"
+#include "aft/tasks/presets.h"
 #include "aft/train/checkpoint.h"
 #include "tests/scratch.h"
 #include "tests/tasks/small_models.h"
@@ -115,7 +116,7 @@ TEST_F(ModelDirectory, AConfigurationThatNobodyWrote) {
     std::ofstream(path_ + "/config.json", std::ios::binary) << text;
     try {
       load_config(path_);
-    } catch (const models::ConfigError& e) {
+    } catch (const base::ConfigError& e) {
       EXPECT_EQ(std::string(e.what()).find(path_ + "/config.json: "), 0u)
           << e.what();
       return std::string(e.what()).substr(path_.size() + 14);
@@ -148,7 +149,7 @@ TEST(Configurations, EveryKeyWithEveryValue) {
   int taken = 0, refused = 0, large = 0;
   for (const Json& config : small_configurations()) {
     const Json complete = task_kind(config).complete(config);
-    for (const std::string& key : models::paths(complete)) {
+    for (const std::string& key : base::paths(complete)) {
       for (const Json& value : values) {
         SCOPED_TRACE(config["model"].dump() + " " + key + "=" + value.dump());
         Json changed = config;
@@ -164,7 +165,7 @@ TEST(Configurations, EveryKeyWithEveryValue) {
           ++taken;
         } catch (const TooLarge&) {
           ++large;
-        } catch (const models::ConfigError&) {
+        } catch (const base::ConfigError&) {
           ++refused;
         } catch (const c10::Error&) {
           ++refused;
@@ -175,6 +176,22 @@ TEST(Configurations, EveryKeyWithEveryValue) {
   EXPECT_GT(taken, 500);
   EXPECT_GT(refused, 5000);
   EXPECT_GT(large, 50);
+}
+
+TEST(Presets, AllOfThemFit) {
+  EXPECT_GE(presets().size(), 25u);
+  for (const Preset& p : presets()) {
+    SCOPED_TRACE(p.name);
+    const Json config = task_kind(p.config).complete(p.config);
+    EXPECT_FALSE(p.about.empty());
+    const Json& model = config.at("model");
+    if (model.contains("network") ||
+        model["layers"].get<int64_t>() * model["width"].get<int64_t>() <=
+            2048) {
+      EXPECT_FALSE(task_kind(config).model(config)->parameters().empty());
+    }
+  }
+  EXPECT_THROW(preset("enwik8-aft-lokal"), base::ConfigError);
 }
 
 }  // namespace

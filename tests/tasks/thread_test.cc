@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "aft/tasks/generator.h"
-#include "aft/tasks/picture_model.h"
+#include "aft/tasks/image_model.h"
 #include "tests/tasks/small_models.h"
 
 namespace aft::tasks {
@@ -93,7 +93,7 @@ TEST(Threads, ShareAModelOfPictures) {
        {small_sequence("aft-local"), small_network("pixelcnn"),
         small_network("pixelsnail")}) {
     SCOPED_TRACE(config.dump());
-    const PictureModel model(complete_picture_model(config, 3, 2), 3, 2);
+    const ImageModel model(complete_image_model(config, 3, 2), 3, 2);
     stir(*model.module());
     model.module()->eval();
     same_together<Drawn>([&](int i) {

@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-#include "aft/models/config.h"
+#include "aft/base/config.h"
 #include "aft/tasks/vit_weights.h"
 #include "tests/tasks/vit_file.h"
 
@@ -57,7 +57,7 @@ TEST(ReadVit, HuggingFaceIsTheSame) {
     Map m = hugging_face(timm(), prefix);
     m[prefix + "pooler.dense.weight"] = torch::randn({64, 64});
     const ClassifierWeights w = read_vit(save(m, "hf"));
-    EXPECT_EQ(models::to_json(w.config), models::to_json(expected.config));
+    EXPECT_EQ(base::to_json(w.config), base::to_json(expected.config));
     ASSERT_EQ(names_of(w.tensors), names_of(expected.tensors));
     for (const auto& [name, x] : expected.tensors)
       EXPECT_TRUE(same(w.tensors.at(name), x)) << prefix << " " << name;

@@ -187,7 +187,7 @@ std::string directory(models::ClassifierImpl& model, const std::string& name) {
   const auto& c = model.config;
   const Json config{
       {"task", "classification"},
-      {"model", models::to_json(c)},
+      {"model", base::to_json(c)},
       {"data", {{"height", c.rows * c.patch}, {"width", c.columns * c.patch}}}};
   io::write_file(path + "/config.json", config.dump());
   train::save_tensors(path + "/model.safetensors", train::tensors_of(model));

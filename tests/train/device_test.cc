@@ -17,23 +17,23 @@ namespace {
 using far_device::kDevice;
 
 TEST(Device, IsFoundByItsName) {
-  World world;
-  EXPECT_EQ(device_for("cpu", world), torch::Device(torch::kCPU));
-  EXPECT_EQ(device_for("xpu", world), kDevice);
-  EXPECT_EQ(device_for("xpu:0", world), kDevice);
+  LaunchEnvironment environment;
+  EXPECT_EQ(device_for("cpu", environment), torch::Device(torch::kCPU));
+  EXPECT_EQ(device_for("xpu", environment), kDevice);
+  EXPECT_EQ(device_for("xpu:0", environment), kDevice);
   // One device is that of every process: it may see no other.
-  world.size = 2, world.local_rank = 1;
-  EXPECT_EQ(device_for("xpu", world), kDevice);
+  environment.size = 2, environment.local_rank = 1;
+  EXPECT_EQ(device_for("xpu", environment), kDevice);
   const auto words = [&](const std::string& name) -> std::string {
     try {
-      device_for(name, world);
+      device_for(name, environment);
     } catch (const std::exception& e) {
       return e.what();
     }
     return "no error";
   };
   EXPECT_EQ(words("xpu:3"), "device xpu:3: this machine has 1 of them");
-  world.local_size = 2;
+  environment.local_size = 2;
   EXPECT_EQ(words("xpu"),
             "device xpu: this machine has 1 of them, for 2 processes");
   EXPECT_EQ(words("cuda"),
@@ -41,7 +41,7 @@ TEST(Device, IsFoundByItsName) {
   EXPECT_EQ(words("meta"),
             "device meta: this LibTorch has none of the kind meta here");
   for (const char* name : {"", "gpu", "cuda:", "cuda:-1", "cpu:x"})
-    EXPECT_THROW(device_for(name, world), std::invalid_argument) << name;
+    EXPECT_THROW(device_for(name, environment), std::invalid_argument) << name;
 }
 
 TEST(Device, DropsWhatTheCpuDrops) {

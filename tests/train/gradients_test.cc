@@ -1,5 +1,5 @@
 // Gradients in buckets: the sums of all processes, sent while backward runs.
-#include "aft/train/gradients.h"
+#include "aft/train/distributed/gradients.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,6 +1,6 @@
 // Processes that meet, exchange, and lose each other. Ranks are threads here;
 // tests/cli/peer_test.py has processes that die.
-#include "aft/train/group.h"
+#include "aft/train/distributed/group.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -9,7 +9,7 @@
 #include <future>
 #include <thread>
 
-#include "aft/train/watch.h"
+#include "aft/train/distributed/heartbeat.h"
 #include "tests/train/ranks.h"
 
 namespace aft::train {
@@ -115,10 +115,10 @@ TEST(Group, OneThatIsSlowIsWaitedFor) {
 }
 
 TEST(Group, WhoDoesNotComeAtAllIsNamed) {
-  World world;
-  world.size = 3, world.port = free_port();
+  LaunchEnvironment environment;
+  environment.size = 3, environment.port = free_port();
   try {
-    Group g(world, 1);
+    Group g(environment, 1);
     FAIL();
   } catch (const PeerError& e) {
     EXPECT_NE(std::string(e.what()).find("ranks 1 and 2 have not come to "
@@ -126,9 +126,9 @@ TEST(Group, WhoDoesNotComeAtAllIsNamed) {
               std::string::npos)
         << e.what();
   }
-  world.rank = 1;
+  environment.rank = 1;
   try {
-    Group g(world, 1);
+    Group g(environment, 1);
     FAIL();
   } catch (const PeerError& e) {
     const std::string said = e.what();
@@ -138,9 +138,9 @@ TEST(Group, WhoDoesNotComeAtAllIsNamed) {
 }
 
 /// What rank 0 says when its group cannot be made.
-std::string refusal(const World& world, double timeout) {
+std::string refusal(const LaunchEnvironment& environment, double timeout) {
   try {
-    Group g(world, timeout);
+    Group g(environment, timeout);
   } catch (const PeerError& e) {
     return e.what();
   }
@@ -148,19 +148,21 @@ std::string refusal(const World& world, double timeout) {
 }
 
 /// Another rank as far as it comes before it connects.
-std::shared_ptr<Watch> watch_of(World world, int rank, int seconds) {
-  world.rank = rank;
+std::shared_ptr<Heartbeat> watch_of(LaunchEnvironment environment, int rank,
+                                    int seconds) {
+  environment.rank = rank;
   const std::chrono::milliseconds timeout(1000 * seconds);
-  return std::make_shared<Watch>(world, timeout, meet(world, false, timeout));
+  return std::make_shared<Heartbeat>(environment, timeout,
+                                     meet(environment, false, timeout));
 }
 
 TEST(Group, WhoDiesWhileTheyConnectIsNamed) {
-  World world;
-  world.size = 2, world.port = free_port();
+  LaunchEnvironment environment;
+  environment.size = 2, environment.port = free_port();
   const auto begin = steady_clock::now();
   std::string said;
-  std::thread first([&] { said = refusal(world, 2); });
-  World other = world;
+  std::thread first([&] { said = refusal(environment, 2); });
+  LaunchEnvironment other = environment;
   other.rank = 1;
   const Store store = meet(other, false, std::chrono::seconds(20));
   store->set("beat/1", {'0', ' ', '0'});  // its last sign of life
@@ -177,11 +179,11 @@ int listening(uint16_t port) {
 }
 
 TEST(Group, ARankZeroThatListensAndSaysNothingIsNamed) {
-  World world;
-  world.rank = 1, world.size = 2, world.port = free_port();
-  const int fd = listening(world.port);
+  LaunchEnvironment environment;
+  environment.rank = 1, environment.size = 2, environment.port = free_port();
+  const int fd = listening(environment.port);
   const auto begin = steady_clock::now();
-  const std::string said = refusal(world, 1);
+  const std::string said = refusal(environment, 1);
   EXPECT_EQ(said.find("rank 0, at 127.0.0.1:"), 0u) << said;
   EXPECT_NE(said.find("does not answer"), std::string::npos) << said;
   EXPECT_LT(seconds_since(begin), 15);
@@ -190,12 +192,12 @@ TEST(Group, ARankZeroThatListensAndSaysNothingIsNamed) {
 }
 
 TEST(Group, WhoFailsWhileTheyConnectIsHeard) {
-  World world;
-  world.size = 2, world.port = free_port();
+  LaunchEnvironment environment;
+  environment.size = 2, environment.port = free_port();
   std::string said;
-  std::thread first([&] { said = refusal(world, 30); });
+  std::thread first([&] { said = refusal(environment, 30); });
   const auto begin = steady_clock::now();
-  const auto watch = watch_of(world, 1, 20);
+  const auto watch = watch_of(environment, 1, 20);
   watch->gather("127.0.0.1");
   watch->fail("no such interface");
   first.join();
@@ -205,12 +207,12 @@ TEST(Group, WhoFailsWhileTheyConnectIsHeard) {
 
 /// Who fails itself is not one who ends because of another.
 TEST(Group, WhoCannotBeMetSaysWhy) {
-  World world;
-  world.size = 2, world.port = free_port();
-  const int fd = listening(world.port);
+  LaunchEnvironment environment;
+  environment.size = 2, environment.port = free_port();
+  const int fd = listening(environment.port);
   const auto own_fault = [&] {
     try {
-      Group(world, 1);
+      Group(environment, 1);
     } catch (const PeerError& e) {
       return std::string("a peer's: ") + e.what();
     } catch (const std::exception& e) {
@@ -227,15 +229,15 @@ TEST(Group, WhoCannotBeMetSaysWhy) {
 TEST(Group, WhoIsAtWorkIsToldThatItIsStuck) {
   std::promise<std::string> said;
   std::promise<void> met;
-  World world;
-  world.size = 2, world.port = free_port();
-  std::thread other([world, &met]() mutable {
-    world.rank = 1;
-    Group g(world, 2);
+  LaunchEnvironment environment;
+  environment.size = 2, environment.port = free_port();
+  std::thread other([environment, &met]() mutable {
+    environment.rank = 1;
+    Group g(environment, 2);
     g.any(false);
     met.get_future().wait();  // and ends early
   });
-  Group g(world, 2, [&](const std::string& why) { said.set_value(why); });
+  Group g(environment, 2, [&](const std::string& why) { said.set_value(why); });
   g.any(false);
   met.set_value();
   other.join();
@@ -257,12 +259,12 @@ TEST(Group, NobodyIsStuckWhoWorksWhileAllIsWell) {
 }
 
 TEST(Group, TwoOfTheSameRankAreRefused) {
-  World world;
-  world.size = 2, world.port = free_port();
+  LaunchEnvironment environment;
+  environment.size = 2, environment.port = free_port();
   std::string said;
-  std::thread first([&] { said = refusal(world, 3); });
-  const auto watch = watch_of(world, 0, 3);
-  while (!meet(world, false, std::chrono::seconds(3))->check({"beat/0"}))
+  std::thread first([&] { said = refusal(environment, 3); });
+  const auto watch = watch_of(environment, 0, 3);
+  while (!meet(environment, false, std::chrono::seconds(3))->check({"beat/0"}))
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   try {
     watch->gather("127.0.0.1");
@@ -277,11 +279,11 @@ TEST(Group, TwoOfTheSameRankAreRefused) {
 }
 
 TEST(Group, AnAddressThatOthersCannotReachIsRefused) {
-  World world;
-  world.size = 2, world.port = free_port();
+  LaunchEnvironment environment;
+  environment.size = 2, environment.port = free_port();
   std::string said;
-  std::thread first([&] { said = refusal(world, 10); });
-  const auto watch = watch_of(world, 1, 10);
+  std::thread first([&] { said = refusal(environment, 10); });
+  const auto watch = watch_of(environment, 1, 10);
   EXPECT_THROW(watch->gather("192.0.2.7"), PeerError);
   first.join();
   EXPECT_NE(said.find("rank 0 would have the others reach it at 127."),

@@ -1,5 +1,5 @@
 // Who this process is, as launchers say it.
-#include "aft/train/world.h"
+#include "aft/train/distributed/launch_environment.h"
 
 #include <gtest/gtest.h>
 
@@ -10,14 +10,14 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-World world(const Variables& variables) {
-  return world_of([&](const char* name) {
+LaunchEnvironment environment(const Variables& variables) {
+  return parse_launch_environment([&](const char* name) {
     const auto at = variables.find(name);
     return at == variables.end() ? nullptr : at->second.c_str();
   });
 }
 
-void expect(const World& w, int rank, int size, int local,
+void expect(const LaunchEnvironment& w, int rank, int size, int local,
             const std::string& address, int port) {
   EXPECT_EQ(w.rank, rank);
   EXPECT_EQ(w.size, size);
@@ -26,66 +26,67 @@ void expect(const World& w, int rank, int size, int local,
   EXPECT_EQ(w.port, port);
 }
 
-TEST(World, OneProcessWithoutVariables) {
-  const World w = world({});
+TEST(LaunchEnvironment, OneProcessWithoutVariables) {
+  const LaunchEnvironment w = environment({});
   EXPECT_EQ(w.rank, 0);
   EXPECT_EQ(w.size, 1);
   EXPECT_FALSE(w.hosted);
   // Interactive shells of Slurm have these, and no step.
-  EXPECT_EQ(world({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}}).size, 1);
+  EXPECT_EQ(environment({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}}).size,
+            1);
 }
 
-TEST(World, Torchrun) {
+TEST(LaunchEnvironment, Torchrun) {
   const Variables v = {{"RANK", "5"},
                        {"WORLD_SIZE", "8"},
                        {"LOCAL_RANK", "1"},
                        {"LOCAL_WORLD_SIZE", "2"},
                        {"MASTER_ADDR", "node7"},
                        {"MASTER_PORT", "1234"}};
-  expect(world(v), 5, 8, 1, "node7", 1234);
-  EXPECT_EQ(world(v).local_size, 2);
+  expect(environment(v), 5, 8, 1, "node7", 1234);
+  EXPECT_EQ(environment(v).local_size, 2);
   Variables agent = v;
   agent["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   agent["TORCHELASTIC_RESTART_COUNT"] = "3";
-  EXPECT_TRUE(world(agent).hosted);
-  EXPECT_EQ(world(agent).restarts, 3);
+  EXPECT_TRUE(environment(agent).hosted);
+  EXPECT_EQ(environment(agent).restarts, 3);
   // It comes before Slurm's, inside of which it may have been started.
   agent["SLURM_PROCID"] = "0", agent["SLURM_NTASKS"] = "2";
   agent["SLURM_STEP_NODELIST"] = "a";
-  EXPECT_EQ(world(agent).rank, 5);
+  EXPECT_EQ(environment(agent).rank, 5);
 }
 
-TEST(World, Slurm) {
+TEST(LaunchEnvironment, Slurm) {
   Variables v = {{"SLURM_PROCID", "3"},
                  {"SLURM_NTASKS", "4"},
                  {"SLURM_LOCALID", "1"},
                  {"SLURM_STEP_NODELIST", "gpu[007-009,12],x1"},
                  {"SLURM_JOB_ID", "30001"}};
-  expect(world(v), 3, 4, 1, "gpu007", 15017);
+  expect(environment(v), 3, 4, 1, "gpu007", 15017);
   v["SLURM_STEP_ID"] = "3";  // beside it
-  expect(world(v), 3, 4, 1, "gpu007", 15020);
+  expect(environment(v), 3, 4, 1, "gpu007", 15020);
   v["MASTER_ADDR"] = "elsewhere", v["MASTER_PORT"] = "99";
-  expect(world(v), 3, 4, 1, "elsewhere", 99);
+  expect(environment(v), 3, 4, 1, "elsewhere", 99);
 }
 
-TEST(World, Mpi) {
+TEST(LaunchEnvironment, Mpi) {
   Variables v = {{"OMPI_COMM_WORLD_RANK", "1"},
                  {"OMPI_COMM_WORLD_SIZE", "2"},
                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
-  expect(world(v), 1, 2, 1, "127.0.0.1", 29500);
+  expect(environment(v), 1, 2, 1, "127.0.0.1", 29500);
   v["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
-  EXPECT_THROW(world(v), WorldError);
+  EXPECT_THROW(environment(v), LaunchError);
   v["MASTER_ADDR"] = "first";
-  EXPECT_EQ(world(v).address, "first");
-  expect(world({{"PMI_RANK", "2"},
-                {"PMI_SIZE", "3"},
-                {"MPI_LOCALRANKID", "2"},
-                {"MPI_LOCALNRANKS", "3"}}),
+  EXPECT_EQ(environment(v).address, "first");
+  expect(environment({{"PMI_RANK", "2"},
+                      {"PMI_SIZE", "3"},
+                      {"MPI_LOCALRANKID", "2"},
+                      {"MPI_LOCALNRANKS", "3"}}),
          2, 3, 2, "127.0.0.1", 29500);
 }
 
-TEST(World, MpiInsideOfSlurm) {
+TEST(LaunchEnvironment, MpiInsideOfSlurm) {
   // mpirun's daemon was started by srun, one on each node.
   Variables v = {{"SLURM_PROCID", "1"},
                  {"SLURM_NTASKS", "2"},
@@ -94,18 +95,18 @@ TEST(World, MpiInsideOfSlurm) {
   Variables open = v, hydra = v;
   open["OMPI_COMM_WORLD_RANK"] = "5", open["OMPI_COMM_WORLD_SIZE"] = "8";
   open["OMPI_COMM_WORLD_LOCAL_SIZE"] = "4";
-  EXPECT_EQ(world(open).rank, 5);
-  EXPECT_EQ(world(open).size, 8);
-  EXPECT_EQ(world(open).local_size, 4);
+  EXPECT_EQ(environment(open).rank, 5);
+  EXPECT_EQ(environment(open).size, 8);
+  EXPECT_EQ(environment(open).local_size, 4);
   hydra["PMI_RANK"] = "5", hydra["PMI_SIZE"] = "8";
   hydra["MPI_LOCALNRANKS"] = "4";
-  EXPECT_EQ(world(hydra).rank, 5);
+  EXPECT_EQ(environment(hydra).rank, 5);
   // srun itself may set PMI's variables too: its own count.
   v["PMI_RANK"] = "1", v["PMI_SIZE"] = "2", v.erase("MASTER_ADDR");
-  expect(world(v), 1, 2, 0, "a1", 15000);
+  expect(environment(v), 1, 2, 0, "a1", 15000);
 }
 
-TEST(World, FirstNode) {
+TEST(LaunchEnvironment, FirstNode) {
   EXPECT_EQ(first_node("a"), "a");
   EXPECT_EQ(first_node("a,b[1-2]"), "a");
   EXPECT_EQ(first_node("a[3-5,9],b"), "a3");
@@ -114,20 +115,20 @@ TEST(World, FirstNode) {
   EXPECT_EQ(first_node(""), "");
 }
 
-TEST(World, ErrorsNameTheVariable) {
+TEST(LaunchEnvironment, ErrorsNameTheVariable) {
   const Variables good = {{"RANK", "1"},
                           {"WORLD_SIZE", "2"},
                           {"MASTER_ADDR", "a"},
                           {"MASTER_PORT", "1"}};
-  EXPECT_EQ(world(good).rank, 1);
+  EXPECT_EQ(environment(good).rank, 1);
   const auto refused = [&](const std::string& name, const std::string& value,
                            const std::string& words) {
     Variables bad = good;
     bad[name] = value;
     try {
-      world(bad);
+      environment(bad);
       FAIL() << name << "=" << value;
-    } catch (const WorldError& e) {
+    } catch (const LaunchError& e) {
       EXPECT_NE(std::string(e.what()).find("the variable " + name),
                 std::string::npos)
           << e.what();
@@ -146,10 +147,10 @@ TEST(World, ErrorsNameTheVariable) {
   refused("MASTER_ADDR", "", "the address of rank 0");
   Variables half = good;
   half.erase("WORLD_SIZE");
-  EXPECT_THROW(world(half), WorldError);
+  EXPECT_THROW(environment(half), LaunchError);
   half = good;
   half.erase("RANK");
-  EXPECT_THROW(world(half), WorldError);
+  EXPECT_THROW(environment(half), LaunchError);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "aft/train/group.h"
+#include "aft/train/distributed/group.h"
 
 namespace aft::train {
 
@@ -42,17 +42,17 @@ inline uint16_t free_port() {
 inline void in_ranks(
     int N, double timeout, const std::function<void(Group&)>& body,
     const std::function<void(const std::string&)>& on_stuck = {}) {
-  World world;
-  world.size = N, world.port = free_port();
+  LaunchEnvironment environment;
+  environment.size = N, environment.port = free_port();
   std::vector<std::thread> threads;
   for (int r = 0; r < N; ++r) {
-    world.rank = world.local_rank = r;
-    threads.emplace_back([world, timeout, &body, &on_stuck] {
+    environment.rank = environment.local_rank = r;
+    threads.emplace_back([environment, timeout, &body, &on_stuck] {
       try {
-        Group group(world, timeout, on_stuck);
+        Group group(environment, timeout, on_stuck);
         body(group);
       } catch (const std::exception& e) {
-        ADD_FAILURE() << "rank " << world.rank << ": " << e.what();
+        ADD_FAILURE() << "rank " << environment.rank << ": " << e.what();
       }
     });
   }

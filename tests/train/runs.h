@@ -19,7 +19,7 @@
 
 namespace aft::train {
 
-using models::Json;
+using base::Json;
 
 inline const Json kTrain = {
     {"steps", 20}, {"batch", 8}, {"accumulate", 2},
@@ -105,7 +105,7 @@ struct Trained {
     const tasks::TaskKind& kind = tasks::task_kind(config);
     config = kind.complete(config);
     task = kind.make(config, {});
-    models::from_json(config.at("train"), recipe, "train");
+    base::from_json(config.at("train"), recipe, "train");
   }
 };
 

@@ -31,10 +31,10 @@ tasks::LanguageConfig small_config() {
   return c;
 }
 
-tasks::Text text() {
+data::Text text() {
   std::string bytes;
   for (int i = 0; i < 4000; ++i) bytes += static_cast<char>('a' + i * i % 19);
-  return tasks::Text::from(bytes, "bytes");
+  return data::Text::from(bytes, "bytes");
 }
 
 std::string contents(const std::string& path) {
@@ -60,7 +60,7 @@ std::string metrics(const std::string& directory) {
   std::istringstream in(contents(directory + "/metrics.jsonl"));
   std::string line, out;
   while (std::getline(in, line)) {
-    auto j = models::Json::parse(line);
+    auto j = base::Json::parse(line);
     j.erase("tokens_per_second"), j.erase("seconds");
     out += j.dump() + "\n";
   }
@@ -77,11 +77,11 @@ TEST(Trainer, LearnsAndLeavesAModel) {
   std::string line, last;
   double first = 0;
   while (std::getline(lines, line)) {
-    if (first == 0) first = models::Json::parse(line)["loss"].get<double>();
+    if (first == 0) first = base::Json::parse(line)["loss"].get<double>();
     last = line;
   }
   EXPECT_GT(first, 4.5);
-  EXPECT_LT(models::Json::parse(last)["validation"].get<double>(), 3);
+  EXPECT_LT(base::Json::parse(last)["validation"].get<double>(), 3);
   models::SequenceModel model(c.model);
   load_tensors(directory + "/model.safetensors", tensors_of(*model));
 }
@@ -388,7 +388,7 @@ TEST(Entropy, SparsityIsToldAndSmaller) {
     std::istringstream in(contents(directory + "/metrics.jsonl"));
     std::string line, end;
     while (std::getline(in, line)) end = line;
-    return models::Json::parse(end);
+    return base::Json::parse(end);
   };
   const auto plain = last(0), sparse = last(1);
   EXPECT_LE(plain["kernel_entropy"].get<double>(), std::log(5) + 1e-6);

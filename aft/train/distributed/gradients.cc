@@ -1,4 +1,4 @@
-#include "aft/train/gradients.h"
+#include "aft/train/distributed/gradients.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function.h>
@@ -86,7 +86,9 @@ void Gradients::finish() {
   for (const Bucket& bucket : buckets_) group_.finish(bucket.number);
   if (!first_) return;
   first_ = false;
-  // Who has none in one process must have none in several.
+  // A parameter that would have no gradient in a single process must have none
+  // here: the optimiser skips it, but would apply weight decay to a zero
+  // gradient.
   torch::Tensor reached =
       at::zeros({static_cast<int64_t>(slots_.size())}, at::kInt);
   for (size_t i = 0; i < slots_.size(); ++i)

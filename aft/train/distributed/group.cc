@@ -1,4 +1,4 @@
-#include "aft/train/group.h"
+#include "aft/train/distributed/group.h"
 
 #include <ATen/ATen.h>
 
@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "aft/train/nccl.h"
-#include "aft/train/watch.h"
+#include "aft/train/distributed/heartbeat.h"
+#include "aft/train/distributed/nccl.h"
 
 #ifndef USE_C10D_GLOO
 #define USE_C10D_GLOO
@@ -21,7 +21,7 @@ namespace {
 
 using Gloo = c10d::ProcessGroupGloo;
 
-/// The interface that others reach this process at.
+/// The network interface at which others reach this process.
 std::shared_ptr<gloo::transport::Device> device_of(const std::string& own) {
   if (const char* name = std::getenv("GLOO_SOCKET_IFNAME"))
     return Gloo::createDeviceForInterface(name);
@@ -29,19 +29,20 @@ std::shared_ptr<gloo::transport::Device> device_of(const std::string& own) {
                      : Gloo::createDeviceForHostname(own);
 }
 
-c10::intrusive_ptr<Gloo> connect(const World& world, const Store& store,
-                                 const std::string& own,
-                                 const std::shared_ptr<Watch>& watch) {
+c10::intrusive_ptr<Gloo> connect(const LaunchEnvironment& environment,
+                                 const Store& store, const std::string& own,
+                                 const std::shared_ptr<Heartbeat>& watch) {
   const auto made = std::make_shared<c10::intrusive_ptr<Gloo>>();
   const auto options = Gloo::Options::create(kNever);
   options->devices.push_back(device_of(own));
   watch->in_thread("connecting the processes", [=] {
-    *made = c10::make_intrusive<Gloo>(store, world.rank, world.size, options);
+    *made = c10::make_intrusive<Gloo>(store, environment.rank, environment.size,
+                                      options);
   });
   return *made;
 }
 
-void wait_for(const Work& work, const std::shared_ptr<Watch>& watch) {
+void wait_for(const Work& work, const std::shared_ptr<Heartbeat>& watch) {
   const std::shared_ptr<Outcome> outcome = watch->expect();
   work->getFuture()->addCallback([watch, outcome](c10::ivalue::Future& f) {
     std::string error;
@@ -59,58 +60,61 @@ void wait_for(const Work& work, const std::shared_ptr<Watch>& watch) {
 
 enum class Kind { kSum, kBroadcast };
 
-/// An exchange of x that is on the way.
+/// A pending exchange of x.
 struct Open {
-  at::Tensor x, sent;  // sent: on the CPU where Gloo carries it
+  at::Tensor x, sent;  // sent: a copy on the CPU if Gloo sends a GPU tensor
   Work work;
 };
 
 }  // namespace
 
 struct Group::Exchanges {
-  Store store;  // Gloo's, and at rank 0 the place itself
+  Store store;  // used by Gloo; at rank 0 also the server
   c10::intrusive_ptr<Gloo> gloo;
-  std::unique_ptr<Nccl> nccl;  // from the first tensor that it takes on
-  std::deque<Open> open;       // from number `first` on
+  std::unique_ptr<Nccl> nccl;  // connected at the first tensor that it takes
+  std::deque<Open> open;       // the front has number `first`
   int64_t first = 0;
 
-  Open begin(Kind kind, const at::Tensor& x, const World& world,
-             const std::shared_ptr<Watch>& watch) {
+  Open begin(Kind kind, const at::Tensor& x,
+             const LaunchEnvironment& environment,
+             const std::shared_ptr<Heartbeat>& watch) {
     const bool sum = kind == Kind::kSum;
     watch->enter();
     if (Nccl::takes(x)) {
-      if (!nccl) nccl = Nccl::connect(world, store, x.device(), watch);
+      if (!nccl) nccl = Nccl::connect(environment, store, x.device(), watch);
       return {x, x, sum ? nccl->sum(x) : nccl->broadcast(x)};
     }
-    std::vector<at::Tensor> sent{x.cpu()};  // x itself where it is there
+    std::vector<at::Tensor> sent{x.cpu()};  // x itself if it is on the CPU
     return {x, sent[0], sum ? gloo->allreduce(sent) : gloo->broadcast(sent)};
   }
 
-  void finish(const Open& one, const std::shared_ptr<Watch>& watch) {
+  void finish(const Open& one, const std::shared_ptr<Heartbeat>& watch) {
     if (Nccl::takes(one.sent)) return nccl->finish(one.work);
     wait_for(one.work, watch);
     at::Tensor x = one.x;
     if (!x.is_same(one.sent)) x.copy_(one.sent);
   }
 
-  /// Threads of Gloo's may wait for a peer for ever: they are left alone.
+  /// Gloo's threads may wait forever for a peer, so Gloo is leaked, not
+  /// destroyed.
   void abandon() { nccl.reset(), (void)gloo.release(); }
 };
 
-Group::Group(const World& world, double timeout,
+Group::Group(const LaunchEnvironment& environment, double timeout,
              std::function<void(const std::string&)> on_stuck)
-    : world_(world), exchanges_(std::make_unique<Exchanges>()) {
+    : environment_(environment), exchanges_(std::make_unique<Exchanges>()) {
   const std::chrono::milliseconds ms(static_cast<int64_t>(1000 * timeout));
-  exchanges_->store = meet(world, world.rank == 0 && !world.hosted, ms);
-  watch_ = std::make_shared<Watch>(world, ms, meet(world, false, ms),
-                                   std::move(on_stuck));
+  exchanges_->store =
+      meet(environment, environment.rank == 0 && !environment.hosted, ms);
+  heartbeat_ = std::make_shared<Heartbeat>(
+      environment, ms, meet(environment, false, ms), std::move(on_stuck));
   const std::string own =
-      std::getenv("GLOO_SOCKET_IFNAME") ? "" : own_address(world);
-  watch_->gather(own);
+      std::getenv("GLOO_SOCKET_IFNAME") ? "" : own_address(environment);
+  heartbeat_->gather(own);
   try {
-    exchanges_->gloo = connect(world, exchanges_->store, own, watch_);
+    exchanges_->gloo = connect(environment, exchanges_->store, own, heartbeat_);
   } catch (const std::exception& e) {
-    watch_->fail(reason(e));
+    heartbeat_->fail(reason(e));
     throw;
   }
 }
@@ -122,9 +126,9 @@ Group::~Group() {
 }
 
 int64_t Group::begin_sum(at::Tensor x) {
-  watch_->check();
+  heartbeat_->check();
   Exchanges& e = *exchanges_;
-  e.open.push_back(e.begin(Kind::kSum, x, world_, watch_));
+  e.open.push_back(e.begin(Kind::kSum, x, environment_, heartbeat_));
   return e.first + static_cast<int64_t>(e.open.size()) - 1;
 }
 
@@ -133,7 +137,7 @@ void Group::finish(int64_t number) {
   while (e.first <= number) {
     const Open one = std::move(e.open.front());
     e.open.pop_front(), ++e.first;
-    e.finish(one, watch_);
+    e.finish(one, heartbeat_);
   }
 }
 
@@ -141,7 +145,7 @@ void Group::sum(at::Tensor x) { finish(begin_sum(std::move(x))); }
 
 void Group::broadcast(at::Tensor x) {
   Exchanges& e = *exchanges_;
-  e.finish(e.begin(Kind::kBroadcast, x, world_, watch_), watch_);
+  e.finish(e.begin(Kind::kBroadcast, x, environment_, heartbeat_), heartbeat_);
 }
 
 std::string Group::broadcast(const std::string& text) {
@@ -165,10 +169,10 @@ void Group::leave() {
   any(false);
   left_ = true;
   exchanges_->nccl.reset();
-  if (watch_->leave()) return exchanges_->gloo.reset();
+  if (heartbeat_->leave()) return exchanges_->gloo.reset();
   exchanges_->abandon();
 }
 
-void Group::fail(const std::string& why) { watch_->fail(why); }
+void Group::fail(const std::string& why) { heartbeat_->fail(why); }
 
 }  // namespace aft::train

@@ -1,7 +1,7 @@
-// Processes that train one model together, on LibTorch's c10d: Gloo, and NCCL
-// for tensors on GPUs where LibTorch has it (elsewhere they go through memory
-// of the CPU). What goes wrong with one ends all, soon, and with its name
-// (watch.h).
+// Collective operations between the processes that train one model, on
+// LibTorch's c10d: Gloo, and NCCL for GPU tensors if LibTorch was built with it
+// (otherwise GPU tensors are copied through CPU memory). If one process fails,
+// all others end soon with an error that names it (heartbeat.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,57 +11,58 @@
 #include <memory>
 #include <string>
 
-#include "aft/train/world.h"
+#include "aft/train/distributed/launch_environment.h"
 
 namespace aft::train {
 
-class Watch;
+class Heartbeat;
 
-/// Every process calls the same functions in the same order, with tensors of
-/// the same shape and type, contiguous, on the same kind of device. Not for
-/// several threads.
-/// Functions throw PeerError, after which only the destructor may be called.
+/// Every process must call the same functions in the same order, with
+/// contiguous tensors of the same shape and type on the same type of device.
+/// Not thread-safe. Functions throw PeerError; after that only the destructor
+/// may be called.
 class Group {
  public:
-  /// Waits for all processes of the world; timeout in seconds, above 0. A
-  /// process that lives but does not come to an exchange is given ten times as
-  /// long. on_stuck: called, from another thread, where the group has been
-  /// broken for `timeout` and this process, at work, has called no function
-  /// that would throw it; with what that would have said. Throws PeerError;
-  /// std::runtime_error where this process itself cannot be met.
-  Group(const World& world, double timeout,
+  /// Waits for all processes of the environment. `timeout` is in seconds, above
+  /// 0. A process that is alive but does not join an exchange is given ten
+  /// times as long. on_stuck is called from another thread, with the error
+  /// message, if the group has been broken for `timeout` and this process, busy
+  /// elsewhere, has called no function that would throw the error. Throws
+  /// PeerError; std::runtime_error if this process itself cannot listen for
+  /// connections.
+  Group(const LaunchEnvironment& environment, double timeout,
         std::function<void(const std::string&)> on_stuck = {});
-  /// Without leave() before it, tells the others that this process has ended.
+  /// Unless leave() was called, tells the others that this process has ended.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  int rank() const { return world_.rank; }
-  int size() const { return world_.size; }
+  int rank() const { return environment_.rank; }
+  int size() const { return environment_.size; }
 
-  /// x becomes the sum over all processes, to the bit the same in each.
+  /// Replaces x by its sum over all processes, bit-identical in each.
   void sum(at::Tensor x);
-  /// Begins it, and goes on; x must not be touched until finish(). Returns its
-  /// number.
+  /// Starts a sum and returns its number without waiting. x must not be
+  /// accessed until finish().
   int64_t begin_sum(at::Tensor x);
-  /// Waits for it. Numbers in the order of their beginning.
+  /// Waits for a sum. Call in the order in which the sums were started.
   void finish(int64_t number);
-  /// x becomes rank 0's.
+  /// Replaces x by rank 0's x.
   void broadcast(at::Tensor x);
-  /// Rank 0's text.
+  /// Returns rank 0's text.
   std::string broadcast(const std::string& text);
-  /// Whether any process says so.
+  /// Whether `mine` is true in any process.
   bool any(bool mine);
 
-  /// Waits for all, and then ends the connections.
+  /// Waits for all processes, then closes the connections.
   void leave();
   /// Tells the others why this process ends.
   void fail(const std::string& why);
 
  private:
   struct Exchanges;
-  World world_;
-  std::shared_ptr<Watch> watch_;
+  LaunchEnvironment environment_;
+  std::shared_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<Exchanges> exchanges_;
   bool left_ = false;
 };

@@ -1,4 +1,4 @@
-#include "aft/train/watch.h"
+#include "aft/train/distributed/heartbeat.h"
 
 #include <unistd.h>
 
@@ -13,8 +13,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBeat(500);
-constexpr int64_t kBeats = 4;  // two seconds: none of them is silence
-constexpr int kPatience = 10;  // timeouts for one that lives, but does not come
+constexpr int64_t kBeats = 4;  // two seconds without a beat count as silence
+constexpr int kPatience = 10;  // timeouts before a live rank counts as late
 
 std::string text_of(const std::vector<uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
@@ -51,20 +51,21 @@ bool only_here(const std::string& address) {
 
 }  // namespace
 
-Watch::Watch(const World& world, milliseconds timeout, Store store,
-             std::function<void(const std::string&)> on_stuck)
-    : world_(world),
+Heartbeat::Heartbeat(const LaunchEnvironment& environment, milliseconds timeout,
+                     Store store,
+                     std::function<void(const std::string&)> on_stuck)
+    : environment_(environment),
       timeout_(timeout),
       store_(std::move(store)),
       on_stuck_(std::move(on_stuck)) {}
 
-std::string Watch::seen() const {
-  return " (seen by rank " + std::to_string(world_.rank) + ")";
+std::string Heartbeat::seen() const {
+  return " (seen by rank " + std::to_string(environment_.rank) + ")";
 }
 
-// ---- coming and going -------------------------------------------------------
+// ---- startup and shutdown ---------------------------------------------------
 
-void Watch::gather(const std::string& address) {
+void Heartbeat::gather(const std::string& address) {
   const std::shared_ptr<std::string> why = std::make_shared<std::string>();
   const std::shared_ptr<Outcome> outcome =
       begin([this, address, why] { *why = come(address); });
@@ -72,8 +73,10 @@ void Watch::gather(const std::string& address) {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait_for(lock, timeout_ + 2 * kBeats * kBeat,
                       [&] { return outcome->done; });
-    if (!outcome->done) throw PeerError(host_of(world_) + kSilent + seen());
-    if (!outcome->error.empty()) throw PeerError(host_of(world_) + " has gone");
+    if (!outcome->done)
+      throw PeerError(host_of(environment_) + kSilent + seen());
+    if (!outcome->error.empty())
+      throw PeerError(host_of(environment_) + " has gone");
     if (!why->empty()) throw PeerError(*why);
     answered_ = Clock::now();
   }
@@ -82,20 +85,20 @@ void Watch::gather(const std::string& address) {
     std::thread([self = shared_from_this()] { self->guard(); }).detach();
 }
 
-/// Returns why the others cannot be met; "": they can.
-std::string Watch::come(const std::string& address) {
+/// Returns why the group cannot form; "" if it has formed.
+std::string Heartbeat::come(const std::string& address) {
   const std::string own =
       address + " " + std::to_string(getpid()) + " " +
       std::to_string(Clock::now().time_since_epoch().count());
-  const std::string there = text_of(
-      store_->compareSet(place_key(world_.rank), bytes_of(""), bytes_of(own)));
+  const std::string there = text_of(store_->compareSet(
+      place_key(environment_.rank), bytes_of(""), bytes_of(own)));
   if (there != own)
-    return "rank " + std::to_string(world_.rank) + " has come to " +
-           place_of(world_) +
+    return "rank " + std::to_string(environment_.rank) + " has come to " +
+           place_of(environment_) +
            " already: two processes were given the same rank";
   beat(0);
   std::vector<std::string> keys;
-  for (int r = 0; r < world_.size; ++r) keys.push_back(beat_key(r));
+  for (int r = 0; r < environment_.size; ++r) keys.push_back(beat_key(r));
   std::string why;
   const Clock::time_point end = Clock::now() + timeout_;
   for (;;) {
@@ -103,10 +106,10 @@ std::string Watch::come(const std::string& address) {
     if (store_->check(keys)) break;
     if (Clock::now() >= end) {
       std::vector<int> missing;
-      for (int r = 0; r < world_.size; ++r)
+      for (int r = 0; r < environment_.size; ++r)
         if (!store_->check({beat_key(r)})) missing.push_back(r);
       why = named(missing) + (missing.size() == 1 ? " has" : " have") +
-            " not come to " + place_of(world_) + " within " +
+            " not come to " + place_of(environment_) + " within " +
             std::to_string(timeout_.count() / 1000) + " s";
       break;
     }
@@ -127,19 +130,21 @@ std::string Watch::come(const std::string& address) {
   return fault_;
 }
 
-/// Long enough for the others to read what was said, at rank 0 most of all.
-void Watch::linger() const {
-  std::this_thread::sleep_for(world_.rank == 0 ? kBeats * kBeat : kBeat);
+/// Gives the others time to read the reported fault. Rank 0 waits longest,
+/// since the store ends with it.
+void Heartbeat::linger() const {
+  std::this_thread::sleep_for(environment_.rank == 0 ? kBeats * kBeat : kBeat);
 }
 
-void Watch::fail(const std::string& why) {
+void Heartbeat::fail(const std::string& why) {
   bool known = false;
   std::string fault;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (failed_ || leaving_) return;
     failed_ = true, known = !fault_.empty();
-    if (!known) fault_ = "rank " + std::to_string(world_.rank) + ": " + why;
+    if (!known)
+      fault_ = "rank " + std::to_string(environment_.rank) + ": " + why;
     fault = fault_;
     changed_.notify_all();
   }
@@ -148,71 +153,73 @@ void Watch::fail(const std::string& why) {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait_for(lock, 10 * kBeat, [&] { return told->done; });
   }
-  if (!known || world_.rank == 0) linger();
+  if (!known || environment_.rank == 0) linger();
   const std::lock_guard<std::mutex> lock(mutex_);
   stop_ = true;
   changed_.notify_all();
 }
 
-bool Watch::leave() {
+bool Heartbeat::leave() {
   std::unique_lock<std::mutex> lock(mutex_);
   stop_ = leaving_ = true;
   changed_.notify_all();
   return changed_.wait_for(lock, 3 * kBeats * kBeat, [&] { return finished_; });
 }
 
-/// Rank 0 goes last: the others ask it until they have left.
-void Watch::see_off() {
+/// Rank 0 leaves last: the others use its store until they have left.
+void Heartbeat::see_off() {
   const Clock::time_point end = Clock::now() + 2 * kBeats * kBeat;
   int64_t gone = store_->add("left", 1);
-  while (world_.rank == 0 && gone < world_.size && Clock::now() < end) {
+  while (environment_.rank == 0 && gone < environment_.size &&
+         Clock::now() < end) {
     std::this_thread::sleep_for(milliseconds(5));
     gone = store_->add("left", 0);
   }
 }
 
-// ---- what was said ----------------------------------------------------------
+// ---- faults -----------------------------------------------------------------
 
-void Watch::set_fault(const std::string& why) {
+void Heartbeat::set_fault(const std::string& why) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (fault_.empty()) fault_ = why;
   changed_.notify_all();
 }
 
-/// The same for all: the first that tells it is right.
-void Watch::tell(const std::string& why) {
+/// Reports a fault. The first report wins, so all processes agree on it.
+void Heartbeat::tell(const std::string& why) {
   set_fault(text_of(store_->compareSet("fault", bytes_of(""), bytes_of(why))));
 }
 
-std::string Watch::said() {
+std::string Heartbeat::said() {
   return text_of(store_->compareSet("fault", bytes_of(""), bytes_of("")));
 }
 
-void Watch::check() {
+void Heartbeat::check() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!fault_.empty()) throw PeerError(fault_);
 }
 
-// ---- the thread -------------------------------------------------------------
+// ---- background threads -----------------------------------------------------
 
-void Watch::answer() {
+void Heartbeat::answer() {
   const std::lock_guard<std::mutex> lock(mutex_);
   answered_ = Clock::now();
 }
 
-/// What to say of who listens, once a question to it has failed: at once, where
-/// it has gone, or by c10d's clock.
-std::string Watch::lost() {
+/// What to say of the store's host after a request has failed: at once if the
+/// host has gone, or by c10d's timeout.
+std::string Heartbeat::lost() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return Clock::now() - answered_ > timeout_ ? kSilent + seen() : " has gone";
 }
 
-void Watch::beat(int64_t count) {
-  store_->set(beat_key(world_.rank), bytes_of(std::to_string(count) + " " +
-                                              std::to_string(entered_.load())));
+void Heartbeat::beat(int64_t count) {
+  store_->set(
+      beat_key(environment_.rank),
+      bytes_of(std::to_string(count) + " " + std::to_string(entered_.load())));
 }
 
-Watch::Beat Watch::beat_of(int rank) {
+Heartbeat::Beat Heartbeat::beat_of(int rank) {
   const std::string text = text_of(store_->get(beat_key(rank)));
   char* end = nullptr;
   Beat out;
@@ -222,26 +229,26 @@ Watch::Beat Watch::beat_of(int rank) {
   return out;
 }
 
-std::vector<Watch::Beat> Watch::beats() {
+std::vector<Heartbeat::Beat> Heartbeat::beats() {
   std::vector<Beat> out;
-  for (int r = 0; r < world_.size; ++r) out.push_back(beat_of(r));
+  for (int r = 0; r < environment_.size; ++r) out.push_back(beat_of(r));
   return out;
 }
 
-/// At this process's beat `count`: time is counted in those, so that a machine
-/// that slept blames nobody.
-void Watch::look_after_next(int64_t count) {
-  const int next = (world_.rank + 1) % world_.size;
+/// Called at beat `count` of this process. Time is counted in beats, so that a
+/// suspended machine does not blame others.
+void Heartbeat::look_after_next(int64_t count) {
+  const int next = (environment_.rank + 1) % environment_.size;
   const Beat now = beat_of(next);
   if (now.count != next_count_) next_count_ = now.count, next_since_ = count;
   if (count - next_since_ > std::max(2 * kBeats, timeout_ / kBeat))
     tell(silence({next}) + seen());
 }
 
-void Watch::run() {
+void Heartbeat::run() {
   bool leaving = false;
   try {
-    std::vector<Beat> before;  // what there was when it was asked
+    std::vector<Beat> before;  // beats when the request was made
     int64_t since = 0, look = 0;
     for (int64_t count = 1;; ++count) {
       beat(count);
@@ -272,16 +279,17 @@ void Watch::run() {
     }
     if (leaving) see_off();
   } catch (const std::exception&) {
-    // Once all work is done, it does not matter.
-    if (!leaving) set_fault(host_of(world_) + lost());
+    // After the last exchange, a lost store does not matter.
+    if (!leaving) set_fault(host_of(environment_) + lost());
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   finished_ = true;
   changed_.notify_all();
 }
 
-/// Whether this process hears of a fault. Time is counted in looks, as above.
-void Watch::guard() {
+/// Checks that this process notices a fault. Time is counted in iterations, as
+/// above.
+void Heartbeat::guard() {
   std::unique_lock<std::mutex> lock(mutex_);
   const int64_t most = std::max(kBeats, timeout_ / kBeat);
   for (int64_t broken = 0; broken <= most;) {
@@ -291,16 +299,17 @@ void Watch::guard() {
     broken = silent || !fault_.empty() ? broken + 1 : 0;
   }
   const std::string why =
-      fault_.empty() ? host_of(world_) + kSilent + seen() : fault_;
+      fault_.empty() ? host_of(environment_) + kSilent + seen() : fault_;
   lock.unlock();
   on_stuck_(why);
 }
 
-/// Who is to blame, from signs of life some time apart. False: nobody yet.
-bool Watch::judge(const std::vector<Beat>& before,
-                  const std::vector<Beat>& now) {
+/// Finds the failed ranks by comparing two sets of beats. False if there are
+/// none yet.
+bool Heartbeat::judge(const std::vector<Beat>& before,
+                      const std::vector<Beat>& now) {
   std::vector<int> silent, late;
-  for (int r = 0; r < world_.size; ++r) {
+  for (int r = 0; r < environment_.size; ++r) {
     const size_t i = static_cast<size_t>(r);
     if (before[i].count == now[i].count) silent.push_back(r);
     if (now[i].entered < entered_.load()) late.push_back(r);
@@ -310,7 +319,7 @@ bool Watch::judge(const std::vector<Beat>& before,
     const std::lock_guard<std::mutex> lock(mutex_);
     last = last_resort_;
     if (!late_) late.clear();
-    if (silent.empty() && last.empty()) {  // all live: wait on
+    if (silent.empty() && last.empty()) {  // all are alive: keep waiting
       asked_ = urgent_ = false;
       changed_.notify_all();
       return false;
@@ -331,15 +340,15 @@ bool Watch::judge(const std::vector<Beat>& before,
 
 // ---- waiting ----------------------------------------------------------------
 
-void Watch::came(Outcome& outcome, const std::string& error) {
+void Heartbeat::came(Outcome& outcome, const std::string& error) {
   const std::lock_guard<std::mutex> lock(mutex_);
   outcome.done = true, outcome.error = error;
   changed_.notify_all();
 }
 
-/// f() in a thread of its own, during which this lives: who asks rank 0 may
-/// wait for ever.
-std::shared_ptr<Outcome> Watch::begin(const std::function<void()>& f) {
+/// Runs f() in a detached thread that keeps this object alive: a request to
+/// rank 0 may block forever.
+std::shared_ptr<Outcome> Heartbeat::begin(const std::function<void()>& f) {
   const std::shared_ptr<Outcome> outcome = expect();
   std::thread([self = shared_from_this(), outcome, f] {
     std::string error;
@@ -353,7 +362,7 @@ std::shared_ptr<Outcome> Watch::begin(const std::function<void()>& f) {
   return outcome;
 }
 
-void Watch::wait(const Outcome& outcome, const std::string& what) {
+void Heartbeat::wait(const Outcome& outcome, const std::string& what) {
   const milliseconds pause = std::min(timeout_ / 4, milliseconds(1000));
   Clock::time_point begin = Clock::now(), last = begin;
   std::unique_lock<std::mutex> lock(mutex_);
@@ -364,9 +373,10 @@ void Watch::wait(const Outcome& outcome, const std::string& what) {
     if (!fault_.empty()) throw PeerError(fault_);
     if (outcome.done)
       blame(lock, what + " failed" + seen() + ": " + outcome.error, false);
-    // The thread that hears nothing from rank 0 says nothing either.
+    // If rank 0 does not answer, the background thread blocks and cannot report
+    // it, so answered_ is checked here.
     const Clock::time_point now = Clock::now();
-    // A process that was stopped for a while has not waited in it.
+    // Time during which this process was suspended does not count as waiting.
     if (now - last > 2 * pause + kBeat) begin += now - last;
     last = now;
     if (now - answered_ > std::max<Clock::duration>(timeout_, 3 * kBeat)) {
@@ -380,14 +390,15 @@ void Watch::wait(const Outcome& outcome, const std::string& what) {
   }
 }
 
-/// Has the thread find out, and throws what it says, or `why`. Without a why,
-/// nothing is known to be broken: where all answer again, it returns.
-void Watch::blame(std::unique_lock<std::mutex>& lock, const std::string& why,
-                  bool late) {
+/// Makes the background thread find the failed rank, and throws what it
+/// reports, or else `why`. If `why` is empty, nothing is known to be broken,
+/// and the function returns if all ranks answer again.
+void Heartbeat::blame(std::unique_lock<std::mutex>& lock,
+                      const std::string& why, bool late) {
   asked_ = urgent_ = true, late_ = late, last_resort_ = why, ++look_;
   changed_.notify_all();
   const Clock::time_point begin = Clock::now();
-  // While rank 0 answers, it asks: of many processes that takes a while.
+  // Keep waiting while rank 0 answers: querying many processes takes time.
   for (Clock::time_point now = begin;
        fault_.empty() && asked_ &&
        now < begin + std::max(timeout_, 10 * kBeat) &&
@@ -396,8 +407,9 @@ void Watch::blame(std::unique_lock<std::mutex>& lock, const std::string& why,
     changed_.wait_for(lock, kBeat, [&] { return !fault_.empty() || !asked_; });
   if (fault_.empty() && why.empty() && answered_ > begin) return;
   if (fault_.empty())
-    fault_ =
-        answered_ > begin + kBeat ? why : host_of(world_) + kSilent + seen();
+    fault_ = answered_ > begin + kBeat
+                 ? why
+                 : host_of(environment_) + kSilent + seen();
   throw PeerError(fault_);
 }
 

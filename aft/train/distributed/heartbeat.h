@@ -1,12 +1,13 @@
-// Who of a group still lives, and who is to blame when something does not come.
+// Detects dead and hanging processes of a group, and names the failed rank.
 //
-// A thread of its own shows a sign of life twice a second where all meet, and
-// reads there whether someone has failed, and whether the next rank still shows
-// one: each is looked after, also while nobody waits. Who waits for half of
-// `timeout` has it look for all that show none for the other half; the first
-// that finds one tells all.
+// A background thread writes a heartbeat to the store twice a second. It also
+// reads whether a process has reported a failure and whether the next rank's
+// heartbeat still advances, so every rank is monitored even while nobody waits.
+// A process that has waited for half of `timeout` makes its thread check for
+// all ranks whose heartbeat stops during the other half. The first process that
+// finds one reports it to all.
 //
-// A second thread looks whether the process itself comes to hear of it.
+// A second thread checks that the process itself notices a failure (on_stuck).
 #pragma once
 
 #include <atomic>
@@ -19,57 +20,59 @@
 #include <string>
 #include <vector>
 
-#include "aft/train/meeting.h"
+#include "aft/train/distributed/rendezvous.h"
 
 namespace aft::train {
 
-/// An exchange never ends by c10d's own clock: that of Watch names who is late.
+/// Exchanges never time out in c10d: Heartbeat does it, and names the late
+/// rank.
 constexpr std::chrono::hours kNever(24 * 365);
 constexpr char kExchange[] = "an exchange between the processes";
 
-/// What is waited for, and what became of it.
+/// The state of an operation that is being waited for.
 struct Outcome {
   bool done = false;
-  std::string error;  // "": none
+  std::string error;  // empty if it succeeded
 };
 
-/// Held by shared_ptr: the thread may never come back from a question to a rank
-/// 0 that hangs, and is then left alone.
-class Watch : public std::enable_shared_from_this<Watch> {
+/// Held by shared_ptr: a background thread may block forever in a request to a
+/// rank 0 that hangs. It is then abandoned and keeps the object alive.
+class Heartbeat : public std::enable_shared_from_this<Heartbeat> {
  public:
   using Clock = std::chrono::steady_clock;
   using milliseconds = std::chrono::milliseconds;
 
   /// on_stuck: see Group.
-  Watch(const World& world, milliseconds timeout, Store store,
-        std::function<void(const std::string&)> on_stuck = {});
+  Heartbeat(const LaunchEnvironment& environment, milliseconds timeout,
+            Store store, std::function<void(const std::string&)> on_stuck = {});
 
-  /// Takes the place of its rank, which is at this address ("": not known),
-  /// waits for the others, and begins to watch. Throws PeerError.
+  /// Registers this rank, reachable at `address` ("": unknown), waits for the
+  /// others, and starts monitoring. Throws PeerError.
   void gather(const std::string& address);
 
   std::shared_ptr<Outcome> expect() const {
     return std::make_shared<Outcome>();
   }
-  /// From any thread.
+  /// Completes an outcome. May be called from any thread.
   void came(Outcome& outcome, const std::string& error);
-  /// Until it has come; `what` failed where it came with an error. Throws
-  /// PeerError, which names who is to blame.
+  /// Waits for an outcome. `what` names the operation in error messages. Throws
+  /// PeerError, which names the failed rank.
   void wait(const Outcome& outcome, const std::string& what);
-  /// f() in a thread of its own, which is left alone where a peer never comes.
-  /// Throws PeerError as wait() does.
+  /// Runs f() in a separate thread, which is abandoned if a peer never
+  /// responds. Throws PeerError as wait() does.
   void in_thread(const std::string& what, const std::function<void()>& f) {
     wait(*begin(f), what);
   }
-  /// One more exchange of all has begun here.
+  /// Counts one more exchange that this process has joined.
   void enter() { ++entered_; }
-  /// Throws PeerError where someone has failed.
+  /// Throws PeerError if a process has failed.
   void check();
 
-  /// Tells the others why this process ends, and gives them the time to hear
-  /// it. Only the first one counts.
+  /// Tells the others why this process ends, and gives them time to read it.
+  /// Only the first call has an effect.
   void fail(const std::string& why);
-  /// After the last exchange. False: some did not say that they left too.
+  /// Call after the last exchange. False if some process did not report in time
+  /// that it left too.
   bool leave();
 
  private:
@@ -96,7 +99,7 @@ class Watch : public std::enable_shared_from_this<Watch> {
   void see_off();
   std::string seen() const;
 
-  const World world_;
+  const LaunchEnvironment environment_;
   const milliseconds timeout_;
   const Store store_;
   const std::function<void(const std::string&)> on_stuck_;
@@ -106,15 +109,15 @@ class Watch : public std::enable_shared_from_this<Watch> {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::string fault_;           // why all must end; ""
-  Clock::time_point answered_;  // when the store last did
+  std::string fault_;           // why all must end; empty if none
+  Clock::time_point answered_;  // when the store last answered
   bool stop_ = false, leaving_ = false, finished_ = false, failed_ = false;
-  // The question to the thread: who is missing?
-  int64_t look_ = 0;         // its number
-  bool asked_ = false;       // it is open
-  bool urgent_ = false;      // something broke: two seconds must be enough
-  bool late_ = false;        // patience with the living is at its end too
-  std::string last_resort_;  // what to say where all seem well
+  // Request to the background thread to find the missing ranks.
+  int64_t look_ = 0;         // number of the request
+  bool asked_ = false;       // the request is pending
+  bool urgent_ = false;      // something broke: look for two seconds only
+  bool late_ = false;        // also report ranks that are alive but late
+  std::string last_resort_;  // error to report if no rank is missing
 };
 
 }  // namespace aft::train

@@ -1,8 +1,8 @@
-#include "aft/train/nccl.h"
+#include "aft/train/distributed/nccl.h"
 
 #include <ATen/ATen.h>
 
-#ifdef USE_C10D_NCCL  // LibTorch's CMake target says so
+#ifdef USE_C10D_NCCL  // defined by LibTorch's CMake target
 #include <c10/core/DeviceGuard.h>
 #include <stdlib.h>
 
@@ -19,8 +19,8 @@ namespace aft::train {
 
 bool Nccl::takes(const at::Tensor&) { return false; }
 
-std::unique_ptr<Nccl> Nccl::connect(const World&, const Store&, c10::Device,
-                                    std::shared_ptr<Watch>) {
+std::unique_ptr<Nccl> Nccl::connect(const LaunchEnvironment&, const Store&,
+                                    c10::Device, std::shared_ptr<Heartbeat>) {
   return nullptr;
 }
 
@@ -30,21 +30,22 @@ namespace {
 
 class Gpus : public Nccl {
  public:
-  Gpus(const World& world, const Store& store, c10::Device device,
-       std::shared_ptr<Watch> watch)
-      : watch_(std::move(watch)) {
-    // c10d would end the process at an error, before Watch knows whose it is;
-    // torchrun asks for that.
+  Gpus(const LaunchEnvironment& environment, const Store& store,
+       c10::Device device, std::shared_ptr<Heartbeat> watch)
+      : heartbeat_(std::move(watch)) {
+    // torchrun sets these, and c10d would then abort the process on an error,
+    // before Heartbeat has found the failed rank.
     for (const char* name :
          {"NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ASYNC_ERROR_HANDLING",
           "NCCL_BLOCKING_WAIT", "TORCH_NCCL_BLOCKING_WAIT"})
       setenv(name, "0", 1);
     const auto options = c10d::ProcessGroupNCCL::Options::create();
     options->timeout = kNever;
-    group_ = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, world.rank,
-                                                         world.size, options);
-    // NCCL connects at the first exchange: here, where that is watched.
-    watch_->in_thread("connecting the GPUs", [group = group_, device] {
+    group_ = c10::make_intrusive<c10d::ProcessGroupNCCL>(
+        store, environment.rank, environment.size, options);
+    // NCCL connects at the first exchange: do it here, where Heartbeat monitors
+    // it.
+    heartbeat_->in_thread("connecting the GPUs", [group = group_, device] {
       const c10::DeviceGuard guard(device);
       std::vector<at::Tensor> tensors{at::zeros({1}, device)};
       group->allreduce(tensors)->wait();
@@ -59,7 +60,7 @@ class Gpus : public Nccl {
     return group_->broadcast(tensors);
   }
   void finish(const Work& work) override {
-    watch_->in_thread(kExchange, [work] {
+    heartbeat_->in_thread(kExchange, [work] {
       while (!work->isCompleted())
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       if (const std::exception_ptr e = work->exception())
@@ -68,7 +69,7 @@ class Gpus : public Nccl {
   }
 
  private:
-  const std::shared_ptr<Watch> watch_;
+  const std::shared_ptr<Heartbeat> heartbeat_;
   c10::intrusive_ptr<c10d::ProcessGroupNCCL> group_;
 };
 
@@ -76,10 +77,10 @@ class Gpus : public Nccl {
 
 bool Nccl::takes(const at::Tensor& x) { return x.is_cuda(); }
 
-std::unique_ptr<Nccl> Nccl::connect(const World& world, const Store& store,
-                                    c10::Device device,
-                                    std::shared_ptr<Watch> watch) {
-  return std::make_unique<Gpus>(world, store, device, std::move(watch));
+std::unique_ptr<Nccl> Nccl::connect(const LaunchEnvironment& environment,
+                                    const Store& store, c10::Device device,
+                                    std::shared_ptr<Heartbeat> watch) {
+  return std::make_unique<Gpus>(environment, store, device, std::move(watch));
 }
 
 #endif

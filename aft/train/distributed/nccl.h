@@ -1,4 +1,4 @@
-// Exchanges of tensors on GPUs, by c10d's NCCL, where LibTorch has it.
+// Collective operations on GPU tensors through c10d's NCCL, if LibTorch has it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,28 +6,29 @@
 #include <memory>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "aft/train/watch.h"
+#include "aft/train/distributed/heartbeat.h"
 
 namespace aft::train {
 
 using Work = c10::intrusive_ptr<c10d::Work>;
 
-/// Its destructor ends what is under way.
+/// The destructor aborts pending operations.
 class Nccl {
  public:
   virtual ~Nccl() = default;
-  /// Whether x is for it: on a GPU, and LibTorch has NCCL.
+  /// Whether NCCL handles x: x is on a GPU and LibTorch has NCCL.
   static bool takes(const at::Tensor& x);
-  /// Every process with a device of its own, of the kind that is taken. Throws
-  /// PeerError.
-  static std::unique_ptr<Nccl> connect(const World& world, const Store& store,
-                                       c10::Device device,
-                                       std::shared_ptr<Watch> watch);
+  /// Every process must use a different device, of a type that takes() accepts.
+  /// Throws PeerError.
+  static std::unique_ptr<Nccl> connect(const LaunchEnvironment& environment,
+                                       const Store& store, c10::Device device,
+                                       std::shared_ptr<Heartbeat> watch);
 
-  /// As Group's; they return once the GPU has been told to.
+  /// Like those of Group, but they return once the operation is queued on the
+  /// GPU.
   virtual Work sum(at::Tensor x) = 0;
   virtual Work broadcast(at::Tensor x) = 0;
-  /// Until the GPU has done it. Throws PeerError.
+  /// Waits until the GPU has completed the operation. Throws PeerError.
   virtual void finish(const Work& work) = 0;
 };
 

@@ -1,4 +1,4 @@
-#include "aft/train/meeting.h"
+#include "aft/train/distributed/rendezvous.h"
 
 #include <c10/util/Exception.h>
 #include <netdb.h>
@@ -17,14 +17,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Calls f(socket, address) for each address of rank 0 until it says true.
-/// False where none does, or the name is unknown.
+/// Calls f(socket, address) for each address of rank 0 until it returns true.
+/// False if none does, or if the name cannot be resolved.
 template <class F>
-bool for_addresses(const World& world, int kind, const F& f) {
+bool for_addresses(const LaunchEnvironment& environment, int kind, const F& f) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = kind;
-  if (getaddrinfo(world.address.c_str(), std::to_string(world.port).c_str(),
-                  &hints, &found) != 0)
+  if (getaddrinfo(environment.address.c_str(),
+                  std::to_string(environment.port).c_str(), &hints,
+                  &found) != 0)
     return false;
   bool good = false;
   for (const addrinfo* a = found; a && !good; a = a->ai_next) {
@@ -36,10 +37,10 @@ bool for_addresses(const World& world, int kind, const F& f) {
   return good;
 }
 
-/// Whether someone listens where all meet. (c10d would say on stderr that
-/// nobody does yet.)
-bool listens(const World& world) {
-  return for_addresses(world, SOCK_STREAM, [](int fd, const addrinfo& a) {
+/// Whether the store accepts connections. (c10d would print a warning to stderr
+/// if it does not yet.)
+bool listens(const LaunchEnvironment& environment) {
+  return for_addresses(environment, SOCK_STREAM, [](int fd, const addrinfo& a) {
     if (connect(fd, a.ai_addr, a.ai_addrlen) == 0) return true;
     pollfd wait{fd, POLLOUT, 0};
     int error = 0;
@@ -52,14 +53,15 @@ bool listens(const World& world) {
 
 }  // namespace
 
-std::string place_of(const World& world) {
-  return world.address + ":" + std::to_string(world.port);
+std::string place_of(const LaunchEnvironment& environment) {
+  return environment.address + ":" + std::to_string(environment.port);
 }
 
-std::string host_of(const World& world) {
-  return (world.hosted ? "torchrun's agent (is it of this LibTorch's version?)"
-                       : "rank 0") +
-         (", at " + place_of(world)) + ",";
+std::string host_of(const LaunchEnvironment& environment) {
+  return (environment.hosted
+              ? "torchrun's agent (is it of this LibTorch's version?)"
+              : "rank 0") +
+         (", at " + place_of(environment)) + ",";
 }
 
 std::string reason(const std::exception& e) {
@@ -68,10 +70,10 @@ std::string reason(const std::exception& e) {
   return e.what();
 }
 
-std::string own_address(const World& world) {
+std::string own_address(const LaunchEnvironment& environment) {
   char host[NI_MAXHOST] = "";
-  // Nothing is sent: it only asks for the way.
-  for_addresses(world, SOCK_DGRAM, [&](int fd, const addrinfo& a) {
+  // Connecting a datagram socket sends nothing; it only selects the route.
+  for_addresses(environment, SOCK_DGRAM, [&](int fd, const addrinfo& a) {
     sockaddr_storage own{};
     socklen_t length = sizeof(own);
     return connect(fd, a.ai_addr, a.ai_addrlen) == 0 &&
@@ -82,29 +84,33 @@ std::string own_address(const World& world) {
   return host;
 }
 
-Store meet(const World& world, bool host, milliseconds timeout) {
+Store meet(const LaunchEnvironment& environment, bool host,
+           milliseconds timeout) {
   c10d::TCPStoreOptions options;
-  options.port = world.port, options.isServer = host;
+  options.port = environment.port, options.isServer = host;
   options.waitWorkers = false;
   options.timeout = std::max(timeout, milliseconds(5000));
   const auto end = std::chrono::steady_clock::now() + timeout;
-  while (!host && !listens(world)) {
+  while (!host && !listens(environment)) {
     if (std::chrono::steady_clock::now() >= end)
-      throw PeerError(host_of(world) + " cannot be reached");
+      throw PeerError(host_of(environment) + " cannot be reached");
     std::this_thread::sleep_for(milliseconds(20));
   }
-  // At torchrun's agent there is still what was said before it began again. A
-  // place of rank 0's is new; and agents that have none count apart.
+  // torchrun's agent keeps its store across restarts, so keys are prefixed with
+  // the restart count. A store run by rank 0 is always new, and agents that do
+  // not share a store may differ in their counts.
   const std::string attempt =
-      world.hosted ? "aft/" + std::to_string(world.restarts) : "aft";
+      environment.hosted ? "aft/" + std::to_string(environment.restarts)
+                         : "aft";
   try {
     return c10::make_intrusive<c10d::PrefixStore>(
-        attempt, c10::make_intrusive<c10d::TCPStore>(world.address, options));
+        attempt,
+        c10::make_intrusive<c10d::TCPStore>(environment.address, options));
   } catch (const std::exception& e) {
     if (host)
-      throw std::runtime_error("rank 0 cannot listen at " + place_of(world) +
-                               ": " + reason(e));
-    throw PeerError(host_of(world) + " cannot be reached: " + reason(e));
+      throw std::runtime_error("rank 0 cannot listen at " +
+                               place_of(environment) + ": " + reason(e));
+    throw PeerError(host_of(environment) + " cannot be reached: " + reason(e));
   }
 }
 

@@ -1,5 +1,6 @@
-// Where the processes of a group meet: a store at rank 0 (or torchrun's agent)
-// that all can reach, and the address at which the others reach this one.
+// How the processes of a group find each other: a store that all can reach, run
+// by rank 0 (or torchrun's agent), and the address at which the others reach
+// this process.
 #pragma once
 
 #include <chrono>
@@ -7,27 +8,27 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "aft/train/world.h"
+#include "aft/train/distributed/launch_environment.h"
 
 namespace aft::train {
 
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-/// "address:port" of where all meet.
-std::string place_of(const World& world);
-/// Who listens there: "rank 0, at 10.0.0.1:29500,".
-std::string host_of(const World& world);
+/// "address:port" of the store.
+std::string place_of(const LaunchEnvironment& environment);
+/// The process that runs the store, for messages: "rank 0, at 10.0.0.1:29500,".
+std::string host_of(const LaunchEnvironment& environment);
 
-/// A way to there; host: makes the place first. Waits for it, for `timeout` at
-/// the most. Throws PeerError; std::runtime_error where the place cannot be
-/// made.
-Store meet(const World& world, bool host, std::chrono::milliseconds timeout);
+/// Connects to the store, waiting for it up to `timeout`. If `host`, starts it
+/// first. Throws PeerError; std::runtime_error if the store cannot be started.
+Store meet(const LaunchEnvironment& environment, bool host,
+           std::chrono::milliseconds timeout);
 
-/// The address of this machine that faces rank 0's: other processes reach it
-/// there. Empty where the name of rank 0 is unknown.
-std::string own_address(const World& world);
+/// The local address of the interface that routes to rank 0, at which other
+/// processes reach this one. Empty if rank 0's name cannot be resolved.
+std::string own_address(const LaunchEnvironment& environment);
 
-/// What an error says, without the lines of code that c10's add.
+/// The message of an exception, without the source locations that c10 appends.
 std::string reason(const std::exception& e);
 
 }  // namespace aft::train
