@@ -1,11 +1,12 @@
-// The program `aft`: sets threads and allocator (the library leaves both
-// alone), hands the command line to app.cc, and turns exceptions into exit
-// codes: 0 done, 1 failed, 2 wrong usage, 3 ended because another process of
-// its group failed. Messages go to stderr as `aft: <message>`.
+// The program `aft`: configures threads and the allocator, which the library
+// leaves alone, runs the command line (app.cc), and turns exceptions into exit
+// codes: 0 success, 1 failure, 2 usage error, 3 another process of the same
+// distributed run failed. Messages go to stderr as `aft: <message>`.
 #include <malloc.h>
 
 #include <new>
 
+#include "aft/tasks/memory_limit.h"
 #include "aft/train/distributed/rendezvous.h"
 #include "cli/app.h"
 #include "cli/commands.h"
@@ -13,9 +14,9 @@
 namespace aft::cli {
 namespace {
 
-/// Freed memory stays in the process: otherwise each fresh activation is mapped
-/// and cleared by the kernel page by page (measured on a linear layer: 87
-/// against 148 GFLOP/s). M_MMAP_THRESHOLD alone ends at 32 MB.
+/// Keeps freed memory in the process. Otherwise the kernel maps and clears the
+/// pages of every new activation (measured on a linear layer: 87 against 148
+/// GFLOP/s). M_MMAP_THRESHOLD alone has no effect above 32 MB.
 void keep_memory() {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, -1);
@@ -29,6 +30,7 @@ int main(int argc, char** argv) {
   using namespace aft::cli;
   try {
     keep_memory();
+    aft::tasks::install_memory_limit();
     set_threads(0);
     return run(*make_app(), argc, argv);
   } catch (const UsageError& e) {

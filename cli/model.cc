@@ -21,69 +21,80 @@ bool is_directory(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-base::Json preset_config(const std::string& what) {
+namespace {
+
+/// Sets keys of `given`. `config` is `given` with all defaults.
+base::Json with_sets(base::Json given, const base::Json& config,
+                     const std::vector<std::string>& sets) {
+  if (sets.empty()) return config;
+  const tasks::TaskKind& kind = tasks::task_kind(config);
+  // Keys that follow from others are derived again.
+  for (const std::string& key : kind.derived)
+    if (given.contains("model")) given["model"].erase(key);
+  const std::vector<std::string> known = base::paths(config);
+  try {
+    for (const std::string& set : sets) {
+      const base::Json change = base::assignment(set, known);
+      if (tasks::task_kind(change.contains("task") ? change : config).name !=
+          kind.name)
+        throw base::ConfigError("task is " + kind.name +
+                                " and cannot be changed");
+      if (change.contains("model") && change["model"].contains("network") &&
+          change["model"]["network"] != config["model"]["network"])
+        throw base::ConfigError("model.network is " +
+                                config["model"]["network"].dump() +
+                                " and cannot be changed");
+      base::merge(change, given);
+    }
+    return kind.complete(given);
+  } catch (const base::ConfigError& e) {
+    throw base::ConfigError("--set: " + std::string(e.what()));
+  }
+}
+
+}  // namespace
+
+base::Json preset_config(const std::string& what,
+                         const std::vector<std::string>& sets) {
   const bool file =
       what.find('/') != std::string::npos ||
       (what.size() > 5 && what.compare(what.size() - 5, 5, ".json") == 0);
   const tasks::Preset preset =
       file ? tasks::parse_preset(what, io::read_json_file(what))
            : tasks::preset(what);
+  base::Json config;
   try {
-    tasks::task_kind(preset.config).complete(preset.config);
+    config = tasks::task_kind(preset.config).complete(preset.config);
   } catch (const base::ConfigError& e) {
     throw base::ConfigError(what + ": " + e.what());
   }
-  return preset.config;
+  return with_sets(preset.config, config, sets);
 }
 
-base::Json apply_sets(base::Json config, const std::vector<std::string>& sets) {
-  const tasks::TaskKind& kind = tasks::task_kind(config);
-  // What follows from other keys follows anew.
-  for (const std::string& key : kind.derived)
-    if (config.contains("model")) config["model"].erase(key);
-  const std::vector<std::string> known = base::paths(kind.complete(config));
-  const auto named = [](const base::ConfigError& e) {
-    return base::ConfigError("--set: " + std::string(e.what()));
-  };
-  for (const std::string& set : sets) {
-    try {
-      const base::Json change = base::assignment(set, known);
-      if (tasks::task_kind(change.contains("task") ? change : config).name !=
-          kind.name)
-        throw base::ConfigError("task is " + kind.name +
-                                " here, and cannot become another");
-      if (change.contains("model") && change["model"].contains("network") &&
-          change["model"]["network"] != config["model"]["network"])
-        throw base::ConfigError("model.network is " +
-                                config["model"]["network"].dump() +
-                                " here, and cannot become another");
-      base::merge(change, config);
-    } catch (const base::ConfigError& e) {
-      throw named(e);
-    }
-  }
-  try {
-    return kind.complete(config);
-  } catch (const base::ConfigError& e) {
-    if (sets.empty()) throw;
-    throw named(e);
-  }
+base::Json directory_config(const std::string& directory,
+                            const std::vector<std::string>& sets) {
+  const base::Json config = tasks::load_config(directory);
+  return with_sets(config, config, sets);
+}
+
+base::Json apply_sets(const base::Json& given,
+                      const std::vector<std::string>& sets) {
+  return with_sets(given, tasks::task_kind(given).complete(given), sets);
 }
 
 base::Json choose_config(const std::string& what,
                          const std::vector<std::string>& sets) {
-  return apply_sets(
-      is_directory(what) ? tasks::load_config(what) : preset_config(what),
-      sets);
+  return is_directory(what) ? directory_config(what, sets)
+                            : preset_config(what, sets);
 }
 
 models::SequenceModelConfig model_config(const base::Json& config) {
   if (config["task"] == "classification" || has_network(config))
     throw UsageError(
-        "expected a model of sequences, with model.length, got " +
+        "expected a sequence model, with model.length, got " +
         (has_network(config)
              ? "the network " + config["model"]["network"].get<std::string>()
-             : "one of classification"));
+             : "a classifier"));
   return tasks::config_as<models::SequenceModelConfig>(config.at("model"));
 }
 
@@ -100,7 +111,7 @@ std::string described(const base::Json& model) {
       model["mixer"].get<std::string>() + ", " + model["layers"].dump() +
       " layers of " + model["width"].dump() + ", " +
       (has_one_position(model)
-           ? "one position a head (gumbel " + model["gumbel"].dump() + "), "
+           ? "one position per head (gumbel " + model["gumbel"].dump() + "), "
            : "");
   if (model.contains("length"))
     return body + "length " + model["length"].dump();
@@ -120,7 +131,8 @@ std::string described(const nn::Sparsity& s, bool drawn) {
   snprintf(text, sizeof(text),
            "entropy %.3f of %.3f nats, %.1f %% in the top position", s.entropy,
            s.most, 100 * s.top);
-  return drawn ? "one position a head, drawn in training from softmax(w): " +
+  return drawn ? "one position per head, sampled from softmax(w) in "
+                 "training: " +
                      std::string(text)
                : text;
 }
@@ -133,11 +145,33 @@ train::TrainConfig train_config(const base::Json& config) {
   return tasks::config_as<train::TrainConfig>(config.at("train"));
 }
 
+CLI::Option* add_text(CLI::App& command, const std::string& name,
+                      std::string& value, const std::string& type,
+                      const std::string& help) {
+  return command.add_option(name, value, help)->type_name(type);
+}
+
+void add_batch(CLI::App& command, int64_t& batch, const std::string& what) {
+  add_count(command, "--batch", batch,
+            what + " per batch; default: " + std::to_string(batch), 1, 1 << 20);
+}
+
+void add_model(CLI::App& command, std::string& model) {
+  command.add_option("model", model, "Model directory")->required();
+}
+
+void add_split(CLI::App& command, std::string& data, std::string& split,
+               const std::string& what) {
+  add_text(command, "--data", data, "PATH",
+           what + "; default: the data that the model was trained on");
+  add_text(command, "--split", split, "NAME", "train, valid or test (default)");
+}
+
 void add_sets(CLI::App& command, std::vector<std::string>& sets) {
   command
       .add_option("--set", sets,
                   "Change a key of the configuration, for example --set "
-                  "model.window=64; as often as you like")
+                  "model.window=64; may be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
 }
@@ -158,33 +192,30 @@ void add_sampling(CLI::App& command, tasks::Sampling& sampling,
                   const std::string& seed) {
   command
       .add_option("--temperature", sampling.temperature,
-                  "Below 1: safer; 0: always the likeliest; default: 1")
+                  "Sampling temperature; 0: always the most likely value; "
+                  "default: 1")
       ->check(real(0, 1000))
       ->type_name("X");
-  command
-      .add_option("--top-k", sampling.top_k,
-                  "Only the N likeliest values; default: all")
-      ->check(CLI::Range(0, 256).description(""))
-      ->type_name("N");
+  add_count(command, "--top-k", sampling.top_k,
+            "Sample from the N most likely values; default: all", 0, 256);
   command
       .add_option("--top-p", sampling.top_p,
-                  "Only the likeliest values that sum to X; default: 1")
+                  "Sample from the most likely values with total probability "
+                  "X; default: 1")
       ->check(real(0, 1))
       ->type_name("X");
   command.add_option("--seed", sampling.seed, seed)->type_name("N");
 }
 
 void add_view(CLI::App& command, int64_t& size, double& crop) {
-  command
-      .add_option("--size", size,
-                  "Classes: look at N x N pixels, a multiple of the patch; "
-                  "default: the size of training")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}).description(""))
-      ->type_name("N");
+  add_count(command, "--size", size,
+            "Classification: scale images to N x N pixels, a multiple of the "
+            "patch size; default: as in training",
+            1, 4096);
   command
       .add_option("--crop", crop,
-                  "Classes: the share of a picture's side that is looked at; "
-                  "1: all of it; default: data.crop, 0.875")
+                  "Classification: the fraction of each image side that is "
+                  "kept; default: data.crop, 0.875")
       ->check(real(0.05, 1))
       ->type_name("X");
 }
@@ -193,9 +224,9 @@ void check_size(const std::string& command, int64_t size,
                 const base::Json& model) {
   const int64_t patch = model.value("patch", int64_t{1});
   if (size % patch != 0)
-    throw UsageError(command + ": --size must be a multiple of the model's " +
-                     "patch, " + std::to_string(patch) + ", got " +
-                     std::to_string(size));
+    throw UsageError(command +
+                     ": --size must be a multiple of the model's patch size, " +
+                     std::to_string(patch) + ", got " + std::to_string(size));
 }
 
 namespace {

@@ -13,23 +13,29 @@
 
 namespace aft::cli {
 
-/// Returns the configuration of a preset or of a JSON file, as written.
-/// Throws ConfigError.
-base::Json preset_config(const std::string& what);
-/// Applies `--set` assignments to `config` and fills in the default of every
-/// missing key. Throws ConfigError.
-base::Json apply_sets(base::Json config, const std::vector<std::string>& sets);
-/// Returns the configuration that `what` names (a model directory, a preset or
-/// a JSON file) with `--set` assignments applied. Throws ConfigError.
+// Each of these returns a complete configuration with the `--set` assignments
+// applied, and throws ConfigError.
+
+/// Of a preset or of a JSON file.
+base::Json preset_config(const std::string& what,
+                         const std::vector<std::string>& sets);
+/// Of a model directory.
+base::Json directory_config(const std::string& directory,
+                            const std::vector<std::string>& sets);
+/// Of any of these.
 base::Json choose_config(const std::string& what,
                          const std::vector<std::string>& sets);
+/// Completes `given`.
+base::Json apply_sets(const base::Json& given,
+                      const std::vector<std::string>& sets);
+
 /// Returns the section "model", which must describe a sequence model. Throws
 /// UsageError otherwise.
 models::SequenceModelConfig model_config(const base::Json& config);
 /// Returns the section "train".
 train::TrainConfig train_config(const base::Json& config);
-/// Whether the model is given by the key "network", instead of being a stack of
-/// mixer blocks.
+/// Whether the key "network" names the model; otherwise it is made of mixer
+/// blocks.
 bool has_network(const base::Json& config);
 /// Describes the section "model": "aft-local, 24 layers of 256, length 1024" or
 /// "resnet, layers 50, width 64, classes 1000, small false".
@@ -44,6 +50,29 @@ bool has_one_position(const base::Json& model);
 bool is_directory(const std::string& path);
 using io::exists;
 
+// ---- options that several commands have -------------------------------------
+
+/// Adds an option with a text value, which the help shows as `type`.
+CLI::Option* add_text(CLI::App& command, const std::string& name,
+                      std::string& value, const std::string& type,
+                      const std::string& help);
+/// Adds an option with an integer value in [low, high].
+template <class Integer>
+CLI::Option* add_count(CLI::App& command, const std::string& name,
+                       Integer& value, const std::string& help, int64_t low = 1,
+                       int64_t high = int64_t{1} << 40) {
+  return command.add_option(name, value, help)
+      ->check(CLI::Range(low, high).description(""))
+      ->type_name("N");
+}
+/// Adds --batch, whose default is the value of `batch`.
+void add_batch(CLI::App& command, int64_t& batch, const std::string& what);
+/// Adds the required positional argument `model`, a model directory.
+void add_model(CLI::App& command, std::string& model);
+/// Adds --data and --split, which select what a model is evaluated on.
+void add_split(CLI::App& command, std::string& data, std::string& split,
+               const std::string& what);
+
 /// Adds `--set key=value`, which may be repeated.
 void add_sets(CLI::App& command, std::vector<std::string>& sets);
 
@@ -54,7 +83,7 @@ void add_sampling(CLI::App& command, tasks::Sampling& sampling,
                   const std::string& seed);
 
 /// Adds --size and --crop, which control how an image is preprocessed for a
-/// classifier. 0: use the value in the model's configuration.
+/// classifier. 0: the value in the model's configuration.
 void add_view(CLI::App& command, int64_t& size, double& crop);
 /// Throws UsageError if `size` is not a multiple of the model's patch size. 0:
 /// --size was not given.

@@ -10,6 +10,7 @@
 
 #include "aft/data/augment.h"
 #include "aft/data/image_files.h"
+#include "aft/io/run_directory.h"
 #include "aft/models/classifier.h"
 #include "aft/models/resnet.h"
 #include "aft/tasks/memory_limit.h"
@@ -409,10 +410,10 @@ std::shared_ptr<models::ImageNetwork> load_classifier(
   std::shared_ptr<models::ImageNetwork> network;
   try {
     network = within_memory([&] { return make_network(model); },
-                            directory + "/model.safetensors");
+                            io::RunDirectory(directory).weights());
   } catch (const c10::Error& e) {
-    throw base::ConfigError(directory +
-                            "/config.json: " + e.what_without_backtrace());
+    throw base::ConfigError(io::RunDirectory(directory).config() + ": " +
+                            e.what_without_backtrace());
   }
   load_weights(directory, *network);
   network->pack_for_inference();

@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "aft/io/safetensors.h"
+#include "aft/models/weights.h"
 #include "aft/tasks/memory_limit.h"
-#include "aft/train/checkpoint.h"
 
 namespace aft::tasks {
 
@@ -95,9 +95,9 @@ std::string name_of(size_t layer, const char* what) {
 
 /// The non-empty tensors of a state by name. A growing ring is cut to the
 /// length in use.
-train::NamedTensors tensors_of(const models::SequenceModelState& state,
-                               const std::vector<bool>& grows) {
-  train::NamedTensors out;
+models::NamedTensors tensors_of(const models::SequenceModelState& state,
+                                const std::vector<bool>& grows) {
+  models::NamedTensors out;
   for (size_t i = 0; i < state.layers.size(); ++i) {
     const ops::Stream& s = state.layers[i];
     const auto add = [&](const char* what, const torch::Tensor& x, bool cut) {
@@ -118,13 +118,6 @@ std::vector<bool> growing(const models::SequenceModelState& fresh) {
   return out;
 }
 
-std::string text_of(const std::vector<int64_t>& shape) {
-  std::string out;
-  for (const int64_t n : shape)
-    out += (out.empty() ? "" : ", ") + std::to_string(n);
-  return "[" + out + "]";
-}
-
 torch::Tensor rows_of(const std::vector<std::vector<int64_t>>& rows) {
   const int64_t B = static_cast<int64_t>(rows.size()),
                 n = static_cast<int64_t>(rows[0].size());
@@ -138,15 +131,15 @@ torch::Tensor rows_of(const std::vector<std::vector<int64_t>>& rows) {
 }  // namespace
 
 void Generator::save(const std::string& path) const {
-  train::NamedTensors all = tensors_of(state_, growing(model_->start(1)));
+  models::NamedTensors all = tensors_of(state_, growing(model_->start(1)));
   all.emplace_back("seen", rows_of(seen_));
   std::vector<std::vector<int64_t>> random, inputs;
   for (const uint64_t r : random_) random.push_back({static_cast<int64_t>(r)});
   for (const int64_t symbol : inputs_) inputs.push_back({symbol});
   all.emplace_back("random", rows_of(random));
   all.emplace_back("inputs", rows_of(inputs));
-  train::save_tensors(path, all,
-                      {{"position", std::to_string(state_.position)}});
+  models::save_tensors(path, all,
+                       {{"position", std::to_string(state_.position)}});
 }
 
 Generator::Generator(models::SequenceModel model, const Sampling& sampling,
@@ -181,7 +174,7 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
     const std::vector<int64_t>& shape = file.at("seen").shape;
     if (shape.size() != 2 || shape[0] != B)
       throw io::Error(path + ": 'seen' must be [B, n] = [" + std::to_string(B) +
-                      ", n], got " + text_of(shape));
+                      ", n], got " + c10::str(at::IntArrayRef(shape)));
     kept = shape[1];
     for (size_t i = 0; i < grows.size(); ++i) {
       if (!grows[i]) continue;
@@ -190,8 +183,9 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
       const std::vector<int64_t> expected = {B, state_.position,
                                              state_.layers[i].ring_v.size(2)};
       if (ring != expected)
-        throw io::Error(path + ": '" + name + "' must be " + text_of(expected) +
-                        ", got " + text_of(ring));
+        throw io::Error(path + ": '" + name + "' must be " +
+                        c10::str(at::IntArrayRef(expected), ", got ",
+                                 at::IntArrayRef(ring)));
     }
   }
   for (size_t i = 0; i < grows.size(); ++i) {
@@ -204,11 +198,11 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
   const torch::Tensor seen = at::empty({B, kept}, at::kLong),
                       random = at::empty({B, 1}, at::kLong),
                       inputs = at::empty({B, 1}, at::kLong);
-  train::NamedTensors all = tensors_of(state_, grows);
+  models::NamedTensors all = tensors_of(state_, grows);
   all.emplace_back("seen", seen);
   all.emplace_back("random", random);
   all.emplace_back("inputs", inputs);
-  train::load_tensors(path, all);
+  models::load_tensors(path, all);
   const auto check = [&](const char* name, int64_t symbol) {
     if (symbol < 0 || symbol >= config.inputs())
       throw io::Error(path + ": a symbol in '" + name + "' must be in [0, " +
@@ -226,7 +220,7 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
   if (config.has_end() && kept != state_.position)
     throw io::Error(path + ": 'seen' must have " +
                     std::to_string(state_.position) +
-                    " symbols a stream, got " + std::to_string(kept));
+                    " symbols per stream, got " + std::to_string(kept));
 }
 
 torch::Tensor Generator::feed(const std::vector<int64_t>& symbols) {

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "aft/io/run_directory.h"
 #include "aft/models/pixelcnn.h"
 #include "aft/models/pixelcnn_pp.h"
 #include "aft/models/pixelsnail.h"
@@ -186,7 +187,7 @@ ImageModel load_image_model(const std::string& directory, const Json& model,
                             int64_t height, int64_t width) {
   ImageModel out =
       within_memory([&] { return ImageModel(model, height, width); },
-                    directory + "/model.safetensors");
+                    io::RunDirectory(directory).weights());
   load_weights(directory, *out.module());
   return out;
 }

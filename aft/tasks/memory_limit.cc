@@ -16,9 +16,9 @@ namespace {
 thread_local MemoryLimit* limit = nullptr;
 
 /// Wraps the CPU allocator and charges allocations to the limit.
-class Asking final : public c10::Allocator {
+class LimitedAllocator final : public c10::Allocator {
  public:
-  explicit Asking(c10::Allocator* next) : next_(next) {}
+  explicit LimitedAllocator(c10::Allocator* next) : next_(next) {}
   // Which overload of allocate is virtual in LibTorch, and whether copy_data
   // is, depends on its version: hence no `override`.
   c10::DataPtr allocate(size_t bytes) const {
@@ -43,13 +43,16 @@ std::string gigabytes(double bytes) {
 
 }  // namespace
 
-MemoryLimit::MemoryLimit(double bytes) : bytes_(bytes), before_(limit) {
+void install_memory_limit() {
   // Never uninstalled: tensors that it allocated may live until exit.
   static const bool installed = [] {
-    c10::SetCPUAllocator(new Asking(c10::GetCPUAllocator()));
+    c10::SetCPUAllocator(new LimitedAllocator(c10::GetCPUAllocator()));
     return true;
   }();
   (void)installed;
+}
+
+MemoryLimit::MemoryLimit(double bytes) : bytes_(bytes), before_(limit) {
   limit = this;
 }
 
@@ -79,19 +82,18 @@ double memory_for(const std::string& weights) {
   // Initial weights are drawn, and some are computed (Performer's by QR),
   // before the file's weights replace them. Over all models this takes less
   // than 8 times the size of the weights (memory_test).
-  constexpr double kTimes = 16, kRoom = 1 << 28;
-  return kRoom + kTimes * bytes_of(weights);
+  constexpr double kFactor = 16, kConstant = 1 << 28;
+  return kConstant + kFactor * bytes_of(weights);
 }
 
 void refuse_size(const std::string& weights, const std::string& what,
                  double limit) {
   if (weights.empty())
-    throw base::ConfigError(what + " ask for more than the " +
-                            gigabytes(limit) +
+    throw base::ConfigError(what + " need more than the " + gigabytes(limit) +
                             " of memory that this machine has");
   throw io::Error(weights + ": has " + base::shown(bytes_of(weights)) +
-                  " bytes of weights, but the sizes in config.json ask for a "
-                  "model that takes more than " +
+                  " bytes of weights, but the sizes in the configuration need "
+                  "more than " +
                   gigabytes(limit));
 }
 

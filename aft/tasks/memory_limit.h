@@ -14,6 +14,11 @@ struct TooLarge : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Replaces LibTorch's CPU allocator by one that observes MemoryLimit. Without
+/// it, MemoryLimit and within_memory() limit nothing. The library never calls
+/// this; a program that loads untrusted configurations calls it at its start.
+void install_memory_limit();
+
 /// While it exists, CPU tensors that this thread allocates may take `bytes` in
 /// total, counting tensors that have been freed. The allocation that exceeds
 /// the limit throws TooLarge. If several are nested, only the innermost
@@ -41,8 +46,8 @@ double memory_for(const std::string& weights);
                               const std::string& what, double limit);
 
 /// Calls make(), which creates a model or its state, and limits its memory to
-/// that of the machine. Throws ConfigError, which says that `what` asks for
-/// more, if it needs more. With `weights`, a safetensors file, the limit is
+/// that of the machine. Throws ConfigError, which names `what`, if it needs
+/// more. With `weights`, a safetensors file, the limit is
 /// what such weights need, and the error is an io::Error that names the file.
 template <class Make>
 auto within_memory(const Make& make, const std::string& weights = "",

@@ -5,14 +5,13 @@
 #include <cstdlib>
 
 #include "aft/data/data.h"
-#include "aft/io/file.h"
 #include "aft/io/json_file.h"
-#include "aft/io/safetensors.h"
+#include "aft/io/run_directory.h"
+#include "aft/models/weights.h"
 #include "aft/tasks/classification.h"
 #include "aft/tasks/image.h"
 #include "aft/tasks/language.h"
 #include "aft/tasks/memory_limit.h"
-#include "aft/train/checkpoint.h"
 
 namespace aft::tasks {
 
@@ -35,7 +34,7 @@ const TaskKind& task_kind(const Json& config) {
 }
 
 Json load_config(const std::string& directory) {
-  const std::string path = directory + "/config.json";
+  const std::string path = io::RunDirectory(directory).config();
   const Json read = io::read_json_file(path);
   try {
     return task_kind(read).complete(read);
@@ -47,9 +46,10 @@ Json load_config(const std::string& directory) {
 Json load_config(const std::string& directory, const std::string& task) {
   const Json config = load_config(directory);
   if (config["task"] != task)
-    throw base::ConfigError(directory + "/config.json: task must be " + task +
-                            " here, got " + config["task"].get<std::string>() +
-                            "; " + task_kind(config).next);
+    throw base::ConfigError(
+        io::RunDirectory(directory).config() + ": task must be " + task +
+        " for this command, got " + config["task"].get<std::string>() + "; " +
+        task_kind(config).next);
   return config;
 }
 
@@ -61,10 +61,10 @@ std::shared_ptr<torch::nn::Module> sequence_model(const Json& config) {
 
 std::shared_ptr<torch::nn::Module> make_model(const Json& config,
                                               const std::string& directory) {
-  const std::string weights = directory + "/model.safetensors";
-  const bool there = !directory.empty() && io::exists(weights);
-  return within_memory([&] { return task_kind(config).model(config); },
-                       there ? weights : "");
+  const io::RunDirectory files(directory);
+  return within_memory(
+      [&] { return task_kind(config).model(config); },
+      !directory.empty() && files.has_weights() ? files.weights() : "");
 }
 
 std::unique_ptr<train::Task> make_task(Json& config,
@@ -75,16 +75,16 @@ std::unique_ptr<train::Task> make_task(Json& config,
 }
 
 void load_weights(const std::string& directory, torch::nn::Module& model) {
-  train::load_tensors(directory + "/model.safetensors",
-                      train::tensors_of(model));
+  models::load_tensors(io::RunDirectory(directory).weights(),
+                       models::tensors_of(model));
   model.eval();
 }
 
-models::SequenceModel load_model(const std::string& directory,
-                                 const models::SequenceModelConfig& config) {
+models::SequenceModel load_sequence_model(
+    const std::string& directory, const models::SequenceModelConfig& config) {
   models::SequenceModel model =
       within_memory([&] { return models::SequenceModel(config); },
-                    directory + "/model.safetensors");
+                    io::RunDirectory(directory).weights());
   load_weights(directory, *model);
   return model;
 }
@@ -105,10 +105,12 @@ void check_fingerprint(const std::string& data, const std::string& expected,
                        const std::string& found) {
   if (expected.empty() || expected == found) return;
   throw data::DataError(
-      data + ": is not what the run began with: expected data.fingerprint " +
+      data +
+      ": differs from the data that the run started with: expected "
+      "data.fingerprint " +
       expected + ", got " + found +
-      "; `--data` gives the right one, `--set data.fingerprint=` goes on "
-      "anyway");
+      "; pass the original data with `--data`, or accept the new data with "
+      "`--set data.fingerprint=`");
 }
 
 std::string absolute(const std::string& path) {

@@ -16,7 +16,7 @@ namespace aft::tasks {
 
 using base::Json;
 
-/// The structure of config.json and of presets.
+/// The structure of a configuration.
 template <class Model, class Data>
 struct RunConfig {
   std::string task;
@@ -34,7 +34,7 @@ struct RunConfig {
 using data::ProgressCallback;
 
 struct TaskKind {
-  std::string name;  ///< value of "task" in config.json
+  std::string name;  ///< value of the key "task"
   std::string unit;  ///< name of the loss in bits: bpc, bits/dim; "": none
   std::string next;  ///< next command for a trained model DIR: "`aft ...`"
   std::vector<std::string> fixed;    ///< keys of data that a run cannot change
@@ -92,7 +92,7 @@ const Network* find_network(const Json& model,
 }
 
 /// TaskKind::model with limited memory: at most what the machine has or, for a
-/// directory with model.safetensors, what such weights need. Throws
+/// directory with weights, what such weights need. Throws
 /// ConfigError, io::Error, c10::Error.
 std::shared_ptr<torch::nn::Module> make_model(
     const Json& config, const std::string& directory = "");
@@ -106,8 +106,8 @@ std::unique_ptr<train::Task> make_task(Json& config,
 void load_weights(const std::string& directory, torch::nn::Module& model);
 /// Creates a sequence model and loads the weights of a directory. Throws
 /// io::Error, c10::Error.
-models::SequenceModel load_model(const std::string& directory,
-                                 const models::SequenceModelConfig& config);
+models::SequenceModel load_sequence_model(
+    const std::string& directory, const models::SequenceModelConfig& config);
 
 /// The device of a model's weights, on which its inputs must be.
 torch::Device device_of(const torch::nn::Module& model);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "aft/base/escape.h"
+#include "aft/io/run_directory.h"
 #include "aft/io/safetensors.h"
 #include "aft/tasks/memory_limit.h"
 #include "aft/tasks/task.h"
@@ -217,7 +218,7 @@ class VitFile {
     torch::Tensor x = at::empty(view.shape, type);
     if (view.bytes > 0) std::memcpy(x.data_ptr(), view.data, view.bytes);
     x = x.to(at::kFloat);
-    train::check_finite(path_, view.name, x);
+    models::check_finite(path_, view.name, x);
     return x;
   }
 
@@ -230,18 +231,18 @@ class VitFile {
 ClassifierWeights read_directory(const std::string& path) {
   const Json config = load_config(path, "classification");
   if (config["model"].contains("network"))
-    throw base::ConfigError(path +
-                            "/config.json: expected a model made of "
-                            "blocks, got the network " +
+    throw base::ConfigError(io::RunDirectory(path).config() +
+                            ": expected a model made of blocks, got the "
+                            "network " +
                             config["model"]["network"].get<std::string>());
   ClassifierWeights out;
   out.path = path;
   out.config = config_as<models::ClassifierConfig>(config.at("model"));
-  const std::string file = path + "/model.safetensors";
+  const std::string file = io::RunDirectory(path).weights();
   const models::Classifier model =
       within_memory([&] { return models::Classifier(out.config); }, file);
-  const train::NamedTensors tensors = train::tensors_of(*model);
-  train::load_tensors(file, tensors);
+  const models::NamedTensors tensors = models::tensors_of(*model);
+  models::load_tensors(file, tensors);
   for (const auto& [name, x] : tensors) out.tensors[name] = x;
   return out;
 }
@@ -334,7 +335,7 @@ Transfer transfer(const ClassifierWeights& from, models::ClassifierImpl& to) {
   check_same_body(from, to.config);
   at::NoGradGuard no_grad;
   Transfer out;
-  for (const auto& [name, x] : train::tensors_of(to)) {
+  for (const auto& [name, x] : models::tensors_of(to)) {
     const torch::Tensor source = source_of(from, to.config, name);
     const bool fits = source.defined() && source.sizes() == x.sizes();
     if (fits) torch::Tensor(x).copy_(source);
@@ -351,9 +352,9 @@ Transfer initialise(models::ClassifierImpl& model, const std::string& path) {
   return transfer(read_vit(path, attention ? model.config.heads : 0), model);
 }
 
-train::NamedTensors export_names(const models::ClassifierImpl& model,
-                                 const std::string& style) {
-  const train::NamedTensors ours = train::tensors_of(model);
+models::NamedTensors export_names(const models::ClassifierImpl& model,
+                                  const std::string& style) {
+  const models::NamedTensors ours = models::tensors_of(model);
   if (style == "aft") return ours;
   if (style != "timm" && style != "hf")
     throw io::Error("names must be timm, hf or aft, got '" + style + "'");
@@ -365,7 +366,7 @@ train::NamedTensors export_names(const models::ClassifierImpl& model,
         "only, got " +
         c.mixer + ", pool " + c.pool + (c.positions ? "" : ", no positions") +
         "; the names timm and aft are for all");
-  train::NamedTensors out;
+  models::NamedTensors out;
   for (const auto& [name, x] : ours) {
     const std::vector<Stored> parts =
         stored_as({style == "hf", style == "hf" ? "vit." : ""}, name,

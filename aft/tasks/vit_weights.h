@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "aft/models/classifier.h"
-#include "aft/train/checkpoint.h"
+#include "aft/models/weights.h"
 
 namespace aft::tasks {
 
@@ -55,7 +55,7 @@ Transfer initialise(models::ClassifierImpl& model, const std::string& path);
 /// Face; only attention with a class token) or "aft" (ours). timm has no names
 /// for AFT's own tensors; they become blocks.N.attn.query and so on. Throws
 /// io::Error.
-train::NamedTensors export_names(const models::ClassifierImpl& model,
-                                 const std::string& style);
+models::NamedTensors export_names(const models::ClassifierImpl& model,
+                                  const std::string& style);
 
 }  // namespace aft::tasks

@@ -1,9 +1,7 @@
 #include "aft/train/trainer.h"
 
 #include <ATen/ATen.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -13,10 +11,10 @@
 #include "aft/base/escape.h"
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
+#include "aft/models/weights.h"
 #include "aft/nn/batch_norm.h"
 #include "aft/nn/block.h"
 #include "aft/ops/pointwise.h"
-#include "aft/train/checkpoint.h"
 #include "aft/train/metrics.h"
 
 namespace aft::train {
@@ -37,8 +35,8 @@ std::string exact(double x) {
 
 /// The tensors that EMA averages: parameters, and the running statistics that
 /// belong to them. Other buffers are drawn, not learned.
-NamedTensors averaged(const torch::nn::Module& model) {
-  NamedTensors out;
+models::NamedTensors averaged(const torch::nn::Module& model) {
+  models::NamedTensors out;
   for (const auto& p : model.named_parameters())
     out.emplace_back(p.key(), p.value().detach());
   for (const auto& b : model.named_buffers())
@@ -129,21 +127,15 @@ Schedule Trainer::schedule() const {
           config_.steps,    config_.first, config_.epoch};
 }
 
-std::string Trainer::path(const std::string& name) const {
-  return directory_ + "/" + name;
-}
-
-bool Trainer::has_checkpoint() const {
-  return access(path("state/checkpoint.safetensors").c_str(), F_OK) == 0 ||
-         errno != ENOENT;  // resume() reports a file that cannot be accessed
-}
+bool Trainer::has_checkpoint() const { return directory_.has_checkpoint(); }
 
 namespace {
 
 /// All tensors of a checkpoint.
-NamedTensors everything(torch::nn::Module& model, const AdamW& optimizer,
-                        const std::vector<torch::Tensor>& ema) {
-  NamedTensors all = tensors_of(model, "model.");
+models::NamedTensors everything(torch::nn::Module& model,
+                                const AdamW& optimizer,
+                                const std::vector<torch::Tensor>& ema) {
+  models::NamedTensors all = models::tensors_of(model, "model.");
   for (auto& item : optimizer.state()) all.push_back(std::move(item));
   size_t i = 0;
   for (const auto& item : averaged(model)) {
@@ -157,13 +149,13 @@ NamedTensors everything(torch::nn::Module& model, const AdamW& optimizer,
 void Trainer::save() {
   due_ = false;
   if (!leads()) return;
-  io::make_directory(path("state"));
-  save_tensors(path("state/checkpoint.safetensors"),
-               everything(task_.model(), optimizer_, ema_),
-               {{"step", std::to_string(step_)},
-                {"best", exact(best_)},
-                {"loss_sum", exact(loss_sum_)},
-                {"loss_count", std::to_string(loss_count_)}});
+  io::make_directory(directory_.state());
+  models::save_tensors(directory_.checkpoint(),
+                       everything(task_.model(), optimizer_, ema_),
+                       {{"step", std::to_string(step_)},
+                        {"best", exact(best_)},
+                        {"loss_sum", exact(loss_sum_)},
+                        {"loss_count", std::to_string(loss_count_)}});
 }
 
 void Trainer::resume() {
@@ -187,7 +179,7 @@ void Trainer::share() {
 }
 
 void Trainer::load() {
-  const std::string file = path("state/checkpoint.safetensors");
+  const std::string file = directory_.checkpoint();
   std::map<std::string, std::string> metadata =
       io::SafeTensors::open(file).metadata();
   // Parse the metadata before changing anything.
@@ -207,11 +199,10 @@ void Trainer::load() {
                 loss_count = parse("loss_count", integer);
   const double best = parse("best", std::strtod),
                loss_sum = parse("loss_sum", std::strtod);
-  load_tensors(file, everything(task_.model(), optimizer_, ema_));
+  models::load_tensors(file, everything(task_.model(), optimizer_, ema_));
   step_ = step, best_ = best, loss_sum_ = loss_sum, loss_count_ = loss_count;
-  io::remove_unfinished(directory_);
-  io::remove_unfinished(path("state"));
-  seconds_ = forget_metrics(path("metrics.jsonl"), step_);
+  directory_.remove_unfinished();
+  seconds_ = truncate_metrics(directory_.metrics(), step_).seconds;
 }
 
 void Trainer::swap_ema() {
@@ -244,6 +235,18 @@ Validation together(Group& group, Task& task) {
   return v;
 }
 
+/// The line of the metrics for a report.
+Metrics metrics_of(const Report& r) {
+  Metrics m{r.step, r.loss, r.rate, r.norm, r.seconds, r.tokens_per_second};
+  if (!r.validated) return m;
+  m.validation = r.validation.loss, m.values = r.validation.shares;
+  if (r.sparsity) {
+    m.values.emplace_back("kernel_entropy", r.sparsity->entropy);
+    m.values.emplace_back("kernel_top", r.sparsity->top);
+  }
+  return m;
+}
+
 }  // namespace
 
 void Trainer::validate(Report& report) {
@@ -257,8 +260,9 @@ void Trainer::validate(Report& report) {
   if (best_ == 0 || report.validation.score < best_) {
     best_ = report.validation.score;
     if (leads())
-      save_tensors(path("model.safetensors"), tensors_of(task_.model()),
-                   {{"format", "pt"}, {"step", std::to_string(step_)}});
+      models::save_tensors(directory_.weights(),
+                           models::tensors_of(task_.model()),
+                           {{"format", "pt"}, {"step", std::to_string(step_)}});
   }
   swap_ema();
   report.best = best_;
@@ -268,8 +272,8 @@ void Trainer::fail(int64_t step, const std::string& what) const {
   std::ostringstream message;
   message << "step " << step << ": " << what << " not finite; ";
   if (!leads() || has_checkpoint()) {  // only rank 0 may see the file
-    message << "the last checkpoint, in " << directory_
-            << "/state, is untouched: resume it with a smaller train.rate";
+    message << "the last checkpoint, in " << directory_.state()
+            << ", is untouched: resume it with a smaller train.rate";
   } else {
     message << "nothing was saved yet: try a smaller train.rate";
   }
@@ -385,7 +389,7 @@ bool Trainer::run(const Hooks& hooks) {
     }
     const bool reported = report.validated || step_ % config_.report == 0;
     if (reported) {
-      if (leads()) append_metrics(path("metrics.jsonl"), report);
+      if (leads()) append_metrics(directory_.metrics(), metrics_of(report));
       loss_sum_ = 0, loss_count_ = 0;
     }
     if (hooks.progress) hooks.progress(report, reported);

@@ -3,13 +3,8 @@
 // function of the seed and the step, so a resumed run is bit-identical to an
 // uninterrupted one.
 //
-// Files in the output directory:
-//   config.json               the configuration (written by the caller)
-//   model.safetensors         the best weights so far (EMA weights if enabled)
-//   state/checkpoint.safetensors
-//                             the last checkpoint: weights, moments, EMA and
-//                             step in one file, replaced atomically
-//   metrics.jsonl             one line per report
+// It writes the weights, the checkpoint and the metrics of a run directory
+// (aft/io/run_directory.h); the caller writes the configuration.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -22,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "aft/io/run_directory.h"
 #include "aft/nn/aft.h"
 #include "aft/train/distributed/gradients.h"
 #include "aft/train/distributed/group.h"
@@ -46,7 +42,7 @@ struct TrainConfig {
   double entropy = 0;  ///< weight of the entropy of aft-conv's kernels; 0: off
   bool recompute = false;  ///< recompute activations of blocks in backward
   int64_t seed = 1;
-  int64_t report = 10;     ///< steps between lines of metrics.jsonl
+  int64_t report = 10;     ///< steps between lines of the metrics
   int64_t validate = 100;  ///< steps between validations; 0: only at the end
   int64_t save = 100;      ///< steps between checkpoints
 
@@ -113,7 +109,7 @@ struct Report {
 };
 
 struct Hooks {
-  /// Called after every step. `reported`: metrics.jsonl has a new line for it.
+  /// Called after every step. `reported`: the metrics have a new line for it.
   std::function<void(const Report&, bool reported)> progress;
   /// Polled after every step. True ends run() after saving a checkpoint, which
   /// is written once the next gradients show that training can resume from it.
@@ -166,11 +162,10 @@ class Trainer {
   void validate(Report& report);
   [[noreturn]] void fail(int64_t step, const std::string& what) const;
   void swap_ema();
-  std::string path(const std::string& name) const;
 
   Task& task_;
   TrainConfig config_;
-  std::string directory_;
+  io::RunDirectory directory_;
   Group* group_;
   AdamW optimizer_;
   std::unique_ptr<Gradients> gradients_;  // null without a group

@@ -1,4 +1,4 @@
-// `aft classify`: what is on pictures.
+// `aft classify`: the most likely classes of images.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Options {
   int threads = 0;
 };
 
-/// The files that are named, and those in the folders that are.
+/// The given files, and the image files in the given folders.
 std::vector<std::string> files(const std::vector<std::string>& what) {
   std::vector<std::string> out;
   for (const std::string& path : what) {
@@ -102,23 +102,20 @@ void run(const Options& o) {
 void add_classify(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "classify", "Name what is on pictures, with a model of classes");
-  command->add_option("model", o->model, "Directory of a model")->required();
+      "classify", "Classify images with a trained classifier");
+  add_model(*command, o->model);
   command
-      ->add_option("pictures", o->what, "PNG or JPEG files, or folders of them")
+      ->add_option("images", o->what, "PNG or JPEG files, or folders of them")
       ->required();
-  command->add_option("--top", o->top, "The N likeliest classes; default: 5")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))
-      ->type_name("N");
+  add_count(*command, "--top", o->top,
+            "Print the N most likely classes; default: 5", 1, 1 << 30);
   add_view(*command, o->size, o->crop);
-  command->add_option("--batch", o->batch, "Images at once; default: 16")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20).description(""))
-      ->type_name("N");
-  command->add_flag("--json", o->json, "A JSON array instead of lines");
+  add_batch(*command, o->batch, "Images");
+  command->add_flag("--json", o->json, "Print a JSON array");
   add_threads(*command, o->threads);
   command->footer(
-      "A model with aft-conv takes any size, one with attention too (its "
-      "positions are interpolated).\n"
+      "Models with aft-conv or attention accept any --size (position "
+      "embeddings are interpolated).\n"
       "\n"
       "Examples:\n"
       "  aft classify deit-tiny cat.jpg\n"

@@ -9,11 +9,11 @@
 #include <cmath>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "aft/io/file.h"
 #include "aft/io/json_file.h"
+#include "aft/io/run_directory.h"
+#include "aft/train/metrics.h"
 #include "bench/peak.h"
 #include "cli/commands.h"
 #include "cli/model.h"
@@ -79,27 +79,20 @@ void time(const System& s, const Options& o, Outcome& out) {
   if (m.ms > 0) out.rate = 1e3 / m.ms;
 }
 
-/// What metrics.jsonl says of a run.
+/// Reads the results of a run from its metrics.
 void read_run(const std::string& directory, double scale, Outcome& out) {
-  constexpr size_t kMost = size_t{1} << 30;  // millions of lines
-  const std::string path = directory + "/metrics.jsonl";
-  std::istringstream in(exists(path) ? io::read_file(path, kMost) : "");
   double best = INFINITY;
-  for (std::string line; std::getline(in, line);) {
-    const auto j = nlohmann::json::parse(line, nullptr, false);
-    if (!j.is_object()) continue;
-    const auto number = [&](const char* key) {
-      return j.contains(key) && j[key].is_number() ? j[key].get<double>() : 0;
-    };
-    if (number("seconds") > 0) out.rate = number("step") / number("seconds");
-    if (!j.contains("validation") || !j["validation"].is_number()) continue;
-    if (number("validation") < best) {  // the weights that are kept
-      best = number("validation");
-      out.kernel_entropy = number("kernel_entropy");
-      out.kernel_top = number("kernel_top");
+  for (const train::Metrics& m :
+       train::read_metrics(io::RunDirectory(directory).metrics())) {
+    if (m.seconds > 0) out.rate = static_cast<double>(m.step) / m.seconds;
+    if (!m.validation) continue;
+    if (*m.validation < best) {  // the weights that are kept
+      best = *m.validation;
+      out.kernel_entropy = m.value("kernel_entropy");
+      out.kernel_top = m.value("kernel_top");
     }
     out.loss = best * scale;
-    out.top1 = std::max(out.top1, 100 * number("top1"));
+    out.top1 = std::max(out.top1, 100 * m.value("top1"));
   }
 }
 
@@ -109,7 +102,7 @@ bool train(const System& s, int64_t steps, Outcome& out) {
   const auto add = [&](const std::string& name, const std::string& value) {
     arguments.push_back(name), arguments.push_back(value);
   };
-  if (exists(out.directory + "/config.json")) {
+  if (io::RunDirectory(out.directory).has_config()) {
     add("--resume", out.directory);
   } else {
     const std::string file = out.directory + ".json";
@@ -274,8 +267,7 @@ void run(const Options& o) {
       now.directory = directory + "/" + s.name;
       int64_t steps =
           o.steps > 0 ? o.steps : s.config["train"]["steps"].get<int64_t>();
-      const std::string begun = now.directory + "/config.json";
-      if (o.seconds > 0 && exists(begun)) {
+      if (o.seconds > 0 && io::RunDirectory(now.directory).has_config()) {
         // As many as when it began: another measurement would be another run.
         steps = train_config(tasks::load_config(now.directory)).steps;
       } else if (o.seconds > 0) {

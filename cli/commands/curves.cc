@@ -1,10 +1,10 @@
+// `aft curves`: the training curves of one run or of several.
 #include <algorithm>
-#include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "aft/io/file.h"
+#include "aft/io/run_directory.h"
+#include "aft/train/metrics.h"
 #include "cli/commands.h"
 #include "cli/model.h"
 #include "cli/plot/chart.h"
@@ -13,34 +13,43 @@
 namespace aft::cli {
 namespace {
 
-/// What metrics.jsonl says of `key`, `scale` times, against `against`.
-Series read(const std::string& directory, const char* key, double scale,
-            const char* against, double unit = 1) {
-  Series out{key, {}};
-  constexpr size_t kMost = size_t{1} << 30;  // millions of lines
-  const std::string path = directory + "/metrics.jsonl";
-  std::istringstream in(exists(path) ? io::read_file(path, kMost) : "");
-  std::string line;
-  while (std::getline(in, line)) {
-    const auto j = nlohmann::json::parse(line, nullptr, false);
-    if (!j.is_object() || !j.contains(key) || !j.contains(against)) continue;
-    if (!j[key].is_number() || !j[against].is_number()) continue;
-    const double y = j[key].get<double>() * scale;
-    const double x = j[against].get<double>() / unit;
-    if (y > 0 && std::isfinite(y) && x > 0 && std::isfinite(x))
-      out.points.emplace_back(x, y);
-  }
+using train::Metrics;
+
+/// The points (x, y) of the lines that have both: values above 0.
+template <class X, class Y>
+Series series(const std::string& name, const std::vector<Metrics>& lines,
+              const X& x, const Y& y) {
+  Series out{name, {}};
+  for (const Metrics& m : lines)
+    if (x(m) > 0 && y(m) > 0) out.points.emplace_back(x(m), y(m));
   return out;
+}
+
+double step(const Metrics& m) { return static_cast<double>(m.step); }
+double minutes(const Metrics& m) { return m.seconds / 60; }
+double top1(const Metrics& m) { return 100 * m.value("top1"); }
+
+std::vector<Metrics> read(const std::string& directory) {
+  return train::read_metrics(io::RunDirectory(directory).metrics());
+}
+
+bool has_top1(const std::vector<Metrics>& lines) {
+  return std::any_of(lines.begin(), lines.end(),
+                     [](const Metrics& m) { return top1(m) > 0; });
 }
 
 }  // namespace
 
 Chart run_chart(const std::string& directory) {
-  Series right = read(directory, "top1", 100, "step");
-  const bool classes = !right.points.empty();
+  const std::vector<Metrics> lines = read(directory);
+  const bool classes = has_top1(lines);
   const double scale = classes ? 1 : kBits;
-  Series training = read(directory, "loss", scale, "step"),
-         validation = read(directory, "validation", scale, "step");
+  const Series training =
+      series("training", lines, step,
+             [&](const Metrics& m) { return m.loss * scale; });
+  const Series validation = series(
+      "validation", lines, step,
+      [&](const Metrics& m) { return m.validation.value_or(0) * scale; });
   Chart chart{"curve",
               directory,
               classes ? "loss and top-1 against the step"
@@ -48,16 +57,17 @@ Chart run_chart(const std::string& directory) {
               "",
               {}};
   if (training.points.empty()) return chart;
-  training.name = "training";
   chart.panels = {{classes ? "loss" : "",
                    "step",
                    classes ? "nats" : "bits",
                    {training, validation},
                    true}};
-  if (classes) {
-    right.name = "validation";
-    chart.panels.push_back({"top-1", "step", "%", {right}, true});
-  }
+  if (classes)
+    chart.panels.push_back({"top-1",
+                            "step",
+                            "%",
+                            {series("validation", lines, step, top1)},
+                            true});
   return chart;
 }
 
@@ -68,30 +78,32 @@ std::string svg(const Chart& chart) {
 void write_curve(const std::string& directory) {
   const Chart chart = run_chart(directory);
   if (!chart.panels.empty())
-    io::write_file(directory + "/curve.svg", svg(chart));
+    io::write_file(io::RunDirectory(directory).curve(), svg(chart));
 }
 
 Chart runs_chart(const std::vector<std::string>& directories) {
-  const bool classes = std::all_of(
-      directories.begin(), directories.end(),
-      [](const auto& d) { return !read(d, "top1", 1, "step").points.empty(); });
-  const char *key = classes ? "top1" : "validation",
-             *unit = classes ? "%" : "bits";
-  const double scale = classes ? 100 : kBits;
+  std::vector<std::vector<Metrics>> runs;
+  for (const std::string& d : directories) runs.push_back(read(d));
+  const bool classes = std::all_of(runs.begin(), runs.end(), has_top1);
+  const auto value = [&](const Metrics& m) {
+    return classes ? top1(m) : kBits * m.validation.value_or(0);
+  };
+  const char* unit = classes ? "%" : "bits";
   Panel steps{"at equal steps", "step", unit, {}, true},
       time{"at equal time", "minutes", unit, {}, true};
-  for (const std::string& d : directories) {
-    Series a = read(d, key, scale, "step"),
-           b = read(d, key, scale, "seconds", 60);
-    if (a.points.empty())
-      throw std::runtime_error(d + "/metrics.jsonl: has no validation yet");
-    const std::string name = d.substr(d.find_last_of('/') + 1);
-    a.name = b.name = name.empty() ? d : name;
-    steps.series.push_back(std::move(a)), time.series.push_back(std::move(b));
+  bool timed = true;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const std::string& d = directories[i];
+    const std::string last = d.substr(d.find_last_of('/') + 1),
+                      name = last.empty() ? d : last;
+    steps.series.push_back(series(name, runs[i], step, value));
+    time.series.push_back(series(name, runs[i], minutes, value));
+    if (steps.series.back().points.empty())
+      throw std::runtime_error(io::RunDirectory(d).metrics() +
+                               ": has no validation yet");
+    timed = timed && !time.series.back().points.empty();
   }
   std::vector<Panel> panels = {steps};
-  bool timed = true;
-  for (const Series& s : time.series) timed = timed && !s.points.empty();
   if (timed) panels.push_back(time);
   return {"curves", "Validation",
           classes ? "top-1 accuracy" : "bits per symbol", "", panels};
@@ -104,11 +116,10 @@ void add_curves(CLI::App& app) {
   };
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "curves", "Draw the validation curves of several runs in one picture");
-  command->add_option("runs", o->runs, "Directories of runs, at most 16")
+      "curves", "Plot the validation curves of several runs in one chart");
+  command->add_option("runs", o->runs, "Run directories, at most 16")
       ->required();
-  command->add_option("--out", o->out, "The picture (SVG); default: curves.svg")
-      ->type_name("FILE");
+  add_text(*command, "--out", o->out, "FILE", "SVG file; default: curves.svg");
   command->footer("Example:\n  aft curves runs/* --out curves.svg");
   command->callback([o] {
     if (o->runs.size() > kMostCurves)

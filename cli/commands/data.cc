@@ -1,5 +1,5 @@
-// `aft data`: what a text or a set of pictures is before one trains on it;
-// public ones from their home.
+// `aft data`: describes text and images before training, and downloads public
+// data sets.
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace aft::cli {
 namespace {
 
 struct Options {
-  std::string what, mode = "bytes", out = ".", from, sheet;
+  std::string what, mode = "bytes", out = ".", from, grid;
   int64_t size = 32;
   bool download = false, json = false;
 };
@@ -44,13 +44,15 @@ void list(bool json) {
   }
   std::cout
       << table({"data set", "size", "what"}, rows, 3)
-      << "\n`aft data NAME --download` gets one; `aft data FILE` "
-         "describes any file, `aft data DIR` any folder of pictures; `aft "
-         "data built-in` and `aft data built-in-pictures`\nwhat the "
-         "program has itself\n";
+      << "\n`aft data NAME --download` downloads one; `aft data FILE` "
+         "describes any file, `aft data DIR` any folder of images, `aft data "
+         "built-in` and\n`aft data built-in-pictures` the built-in data\n";
 }
 
-/// Bits a symbol that a model without any context would need.
+constexpr char kEntropyNote[] =
+    "\nentropy_bits: the loss of the best model without context\n";
+
+/// The bits per symbol that the best model without context needs.
 double entropy(data::Bytes part) {
   std::array<int64_t, 256> counts{};
   for (int64_t i = 0; i < part.size; ++i) ++counts[part.data[i]];
@@ -63,7 +65,7 @@ double entropy(data::Bytes part) {
   return bits;
 }
 
-/// Control characters and the like as dots.
+/// The start of the text, with dots for unprintable bytes.
 std::string preview(const data::Text& text) {
   std::string out;
   const data::Bytes part = text.train();
@@ -74,14 +76,14 @@ std::string preview(const data::Text& text) {
   return out;
 }
 
-void describe_pictures(const std::string& name, const std::string& path,
-                       const Options& o) {
-  const data::RawImages pictures = open_images(path, o.size, o.size, 0);
+void describe_images(const std::string& name, const std::string& path,
+                     const Options& o) {
+  const data::RawImages images = open_images(path, o.size, o.size, 0);
   base::Json j{{"name", name}, {"size", o.size}};
   std::vector<std::vector<std::string>> rows;
   ImageList shown;
   for (const char* split : {"train", "test"}) {
-    const data::ImagePart part = pictures.split(split);
+    const data::ImagePart part = images.split(split);
     const double bits =
         part.count > 0 ? entropy({part.data, part.count * part.size}) : 0;
     j["splits"][split] = {{"images", part.count}, {"entropy_bits", bits}};
@@ -89,28 +91,25 @@ void describe_pictures(const std::string& name, const std::string& path,
     for (int64_t i = 0; i < part.count && shown.size() < 64; ++i)
       shown.emplace_back(part[i], part[i] + part.size);
   }
-  if (!o.sheet.empty())
-    io::write_png(
-        o.sheet,
-        image_grid(shown, o.size, o.size,
-                   std::min<int64_t>(8, static_cast<int64_t>(shown.size())),
-                   4));
+  if (!o.grid.empty())
+    io::write_png(o.grid, image_grid(shown, o.size, o.size,
+                                     std::min<int64_t>(
+                                         8, static_cast<int64_t>(shown.size())),
+                                     4));
   if (o.json) {
     std::cout << j.dump(2) << '\n';
     return;
   }
-  std::cout << name << ": pictures at " << o.size << "x" << o.size << "\n\n"
+  std::cout << name << ": images at " << o.size << "x" << o.size << "\n\n"
             << table({"split", "images", "entropy_bits"}, rows, 1)
-            << "\nentropy_bits: what a model without any context would "
-               "reach\n";
+            << kEntropyNote;
 }
 
 void describe(const std::string& name, const std::string& path,
               const Options& o, const data::Dataset* known) {
-  if (is_directory(path)) return describe_pictures(name, path, o);
-  if (!o.sheet.empty())
-    throw UsageError("data: --sheet is for pictures, and " + name +
-                     " is a text");
+  if (is_directory(path)) return describe_images(name, path, o);
+  if (!o.grid.empty())
+    throw UsageError("data: --sheet is for images, but " + name + " is text");
   const data::Text text = data::Text::open(path, o.mode);
   int64_t all = 0;
   base::Json j{
@@ -131,20 +130,19 @@ void describe(const std::string& name, const std::string& path,
   }
   std::cout << name << ": " << all << " symbols (" << o.mode << "), vocabulary "
             << text.vocabulary()
-            << (known ? "; size and SHA-256 are those of " + known->name : "")
-            << "\n"
+            << (known ? "; size and SHA-256 match " + known->name : "") << "\n"
             << preview(text) << "\n\n"
             << table({"split", "symbols", "entropy_bits"}, rows, 1)
-            << "\nentropy_bits: what a model without any context would reach\n";
+            << kEntropyNote;
 }
 
 void run(const Options& o) {
   if (o.what.empty()) {
     if (o.download)
-      throw UsageError("data: expected what to download, got nothing");
+      throw UsageError("data: --download: expected a data set, got none");
     return list(o.json);
   }
-  if (o.what == "built-in-pictures") return describe_pictures(o.what, "", o);
+  if (o.what == "built-in-pictures") return describe_images(o.what, "", o);
   if (o.what == "built-in") return describe("built-in", "", o, nullptr);
   const data::Dataset* known = data::find_dataset(o.what);
   if (o.download) {
@@ -163,8 +161,8 @@ void run(const Options& o) {
   const std::string path =
       known && o.out != "." ? o.out + "/" + o.what : o.what;
   if (known && access(path.c_str(), F_OK) != 0) {
-    throw data::DataError(path + ": is not here; `aft data " + known->name +
-                          " --download` gets it from " + known->address);
+    throw data::DataError(path + ": does not exist; `aft data " + known->name +
+                          " --download` downloads it from " + known->address);
   }
   if (known && !known->archive) data::check_file(*known, path);
   describe(path, path, o, known);
@@ -175,39 +173,30 @@ void run(const Options& o) {
 void add_data(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "data", "Check and describe a text or pictures; download public ones");
+      "data", "Describe text or images; download public data sets");
   command->add_option(
       "what", o->what,
-      "A text, a folder of pictures, a known data set, built-in "
-      "or built-in-pictures; default: list the known ones");
+      "A text file, a folder of images, a known data set, built-in or "
+      "built-in-pictures; default: list the known data sets");
   command->add_flag("--download", o->download,
-                    "Get a known data set with curl, and check it");
-  command
-      ->add_option("--out", o->out,
-                   "Directory of known data sets; default: here")
-      ->type_name("DIR");
-  command
-      ->add_option("--from", o->from,
-                   "Download from this address instead, for example a mirror")
-      ->needs("--download")
-      ->type_name("URL");
-  command->add_option("--mode", o->mode, "Text: bytes (default), txl or eos")
-      ->type_name("NAME");
-  command
-      ->add_option("--size", o->size,
-                   "Images: height and width to bring them to; default: 32")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}).description(""))
-      ->type_name("N");
-  command
-      ->add_option("--sheet", o->sheet,
-                   "Images: show the first 64 on a sheet (PNG)")
-      ->type_name("FILE");
-  command->add_flag("--json", o->json, "JSON instead of a table");
+                    "Download a known data set with curl and verify it");
+  add_text(*command, "--out", o->out, "DIR",
+           "Directory of known data sets; default: the current one");
+  add_text(*command, "--from", o->from, "URL",
+           "Download from this address instead, for example a mirror")
+      ->needs("--download");
+  add_text(*command, "--mode", o->mode, "NAME",
+           "Text: bytes (default), txl or eos");
+  add_count(*command, "--size", o->size,
+            "Images: height and width to scale to; default: 32", 1, 4096);
+  add_text(*command, "--sheet", o->grid, "FILE",
+           "Images: write the first 64 as an image grid (PNG)");
+  command->add_flag("--json", o->json, "Print JSON");
   command->footer(
-      "Modes: bytes, every byte is itself; txl, newlines dropped and symbols "
-      "numbered by frequency, as Transformer-XL\n"
-      "prepares enwik8; eos, the same with newlines. Parts: 90, 5 and 5 of "
-      "100.\n"
+      "Modes: bytes: symbols are bytes; txl: without newlines, symbols are "
+      "numbered by frequency, as in Transformer-XL's\n"
+      "preparation of enwik8; eos: the same with newlines. The splits train, "
+      "valid and test are 90 %, 5 % and 5 %.\n"
       "\n"
       "Examples:\n"
       "  aft data\n"

@@ -1,6 +1,6 @@
-// `aft demo`: the four operators in a few seconds. Each is checked against the
-// paper's equations in double loops (aft/kernels/reference.h), then run beside
-// attention on a longer sequence.
+// `aft demo`: checks each of the four operators against the paper's equations
+// as plain double loops (aft/kernels/reference.h), then compares it with
+// attention on a longer sequence. Takes a few seconds.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -20,16 +20,16 @@
 namespace aft::cli {
 namespace {
 
-using Numbers = std::vector<double>;
+using Values = std::vector<double>;
 
-Numbers numbers(const at::Tensor& x) {
+Values values(const at::Tensor& x) {
   const at::Tensor d = x.to(at::kDouble).contiguous();
   return {d.data_ptr<double>(), d.data_ptr<double>() + d.numel()};
 }
 
-/// The largest difference as a part of the largest value.
-double error(const at::Tensor& got, const Numbers& expected) {
-  const Numbers x = numbers(got);
+/// The largest difference, relative to the largest value.
+double error(const at::Tensor& got, const Values& expected) {
+  const Values x = values(got);
   double difference = 0, scale = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
     difference = std::max(difference, std::abs(x[i] - expected[i]));
@@ -42,20 +42,21 @@ struct Errors {
   double y, gradients;
 };
 
-/// y and the gradients of q, k, v and the biases against the oracle.
+/// The errors of y and of the gradients of q, k, v and the biases, against the
+/// oracle.
 Errors errors(const Case& c) {
   const Data data = make_data(c);
   const std::vector<at::Tensor> got =
       aft_side(c, data).run(Pass::kForwardBackward);
 
-  const Numbers q = numbers(data.q), k = numbers(data.k), v = numbers(data.v);
-  std::vector<Numbers> bias;
-  for (const at::Tensor& x : data.bias) bias.push_back(numbers(x));
+  const Values q = values(data.q), k = values(data.k), v = values(data.v);
+  std::vector<Values> bias;
+  for (const at::Tensor& x : data.bias) bias.push_back(values(x));
   const reference::Shape shape{c.B, c.T, c.T, c.D, c.H, c.causal};
   const reference::Inputs in{q.data(), k.data(), v.data(), nullptr};
   reference::Bias w = reference::simple_bias();
   reference::BiasGradient take;
-  Numbers dense, dw;
+  Values dense, dw;
   if (c.variant == "conv") {
     const reference::Grid grid{
         c.grid, std::vector<int64_t>(c.grid.size(), c.window), c.causal};
@@ -70,15 +71,15 @@ Errors errors(const Case& c) {
     w = reference::local_bias(dense.data(), c.T, window, false);
     take = reference::local_gradient(dw.data(), c.T, window);
   }
-  Numbers y(q.size()), dq(q.size()), dk(k.size()), dv(v.size());
+  Values y(q.size()), dq(q.size()), dk(k.size()), dv(v.size());
   reference::forward(shape, in, w, y.data());
-  reference::backward(shape, in, w, numbers(data.dy).data(),
+  reference::backward(shape, in, w, values(data.dy).data(),
                       {dq.data(), dk.data(), dv.data(), take});
-  std::vector<Numbers> expected = {dq, dk, dv};
+  std::vector<Values> expected = {dq, dk, dv};
   if (c.variant == "conv") {
     expected.push_back(dw);
   } else if (c.variant != "simple") {
-    Numbers du(bias[0].size()), dv_pos(bias[1].size());
+    Values du(bias[0].size()), dv_pos(bias[1].size());
     reference::factorised_backward(dw.data(), bias[0].data(), bias[1].data(),
                                    c.T, c.T, c.rank, du.data(), dv_pos.data());
     expected.push_back(du);
@@ -118,7 +119,7 @@ void demo() {
     }
     for (const Item& item : items) {
       const Case& c = item.large;
-      progress.next(c.name() + " beside attention");
+      progress.next(c.name() + " compared with attention");
       const Data data = make_data(c);
       const Side ours = aft_side(c, data);
       const Side attention = attention_side(c, data);
@@ -140,14 +141,15 @@ void demo() {
       << "The four operators of the Attention Free Transformer,\n"
          "  y_t = sigmoid(q_t) * sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + "
          "w_tj)\n\n"
-         "1. Exact. Largest error, as a part of the largest value, against the "
-         "paper's equations\n   in double precision (float rounds at "
-         "6.0e-08):\n\n"
+         "1. Exact. Largest error, relative to the largest value, against the "
+         "paper's equations\n   in double precision (the rounding error of "
+         "float is 6.0e-08):\n\n"
       << table({"operator", "shape", "error of y", "error of gradients"}, exact,
                2)
       << "\n2. Fast, and linear in memory. Forward + backward on "
       << at::get_num_threads()
-      << " threads beside attention\n   (8 heads: matmul, mask, softmax, "
+      << " threads, compared with attention\n   (8 heads: matmul, mask, "
+         "softmax, "
          "matmul) on the same q, k and v:\n\n"
       << table({"operator", "shape", "ms", "attention ms", "faster", "MB",
                 "attention MB"},
@@ -155,12 +157,12 @@ void demo() {
       << "\nWhat to try next:\n"
          "  aft bench ops                              the paper's shapes, "
          "against naive code and the machine's bound\n"
-         "  aft bench ops --scaling --plot cost.svg    time and memory from 1k "
-         "to 64k positions, as a picture\n"
-         "  aft bench ops --help                       everything it can "
-         "measure\n"
-         "In C++, aft::nn::AFTLocal (aft/nn/aft.h) stands where attention "
-         "stood; in Python, aft.nn.AFTLocal.\n";
+         "  aft bench ops --scaling --plot cost.svg    chart of time and "
+         "memory "
+         "from 1k to 64k positions\n"
+         "  aft bench ops --help                       all options\n"
+         "aft::nn::AFTLocal (aft/nn/aft.h) replaces attention in C++, "
+         "aft.nn.AFTLocal in Python.\n";
 }
 
 }  // namespace
@@ -169,7 +171,7 @@ void add_demo(CLI::App& app) {
   auto threads = std::make_shared<int>(0);
   CLI::App* command = app.add_subcommand(
       "demo",
-      "The four operators: error, time and memory beside attention (seconds)");
+      "Show error, time and memory of the four operators next to attention");
   add_threads(*command, *threads);
   command->footer("Example:\n  aft demo --threads 2");
   command->callback([threads] {

@@ -1,5 +1,5 @@
-// `aft eval`: bits per character of a model on a text, bits per dimension on
-// pictures.
+// `aft eval`: bits per character of a text model, bits per dimension of an
+// image model, accuracy of a classifier.
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -24,23 +24,22 @@ struct Options {
   int threads = 0;
 };
 
-/// What was measured, as JSON and as the end of a line.
-struct Answer {
+struct Evaluation {
   double nats = 0;
   base::Json json;
-  std::string line;
-  std::string figure;                    ///< "": the loss in bits
+  std::string settings;                  ///< what was evaluated, and how
+  std::string result;                    ///< "": the loss in bits
   c10::optional<nn::Sparsity> sparsity;  ///< of the kernels of aft-conv
 };
 
 void note_changed(const std::string& expected, const std::string& found,
                   const Options& o) {
   if (o.data.empty() && !expected.empty() && expected != found)
-    std::cerr << "note: the data have changed since the model was trained: "
-                 "their parts may overlap with what was trained on\n";
+    std::cerr << "note: the data have changed since the model was trained; "
+                 "this split may contain training data\n";
 }
 
-Answer judge_text(const base::Json& json, const Options& o) {
+Evaluation evaluate_text(const base::Json& json, const Options& o) {
   const auto config = tasks::config_as<tasks::LanguageConfig>(json);
   const auto& data = config.data;
   const data::Text text = data::Text::open(o.data.empty() ? data.path : o.data,
@@ -52,24 +51,24 @@ Answer judge_text(const base::Json& json, const Options& o) {
   if (stride > T)
     throw UsageError("eval: --stride must be at most model.length = " +
                      std::to_string(T) + ", got " + std::to_string(stride));
-  const auto model = tasks::load_model(o.model, config.model);
+  const auto model = tasks::load_sequence_model(o.model, config.model);
   ProgressMeter meter("symbols");
-  Answer answer;
-  answer.nats = tasks::evaluate(
+  Evaluation out;
+  out.nats = tasks::evaluate(
       model, part, T, stride, o.batch,
       [&](int64_t done, int64_t all) { meter.show(done, all); });
-  answer.sparsity = nn::sparsity(*model);
-  answer.json = {{"symbols", part.size},
-                 {"length", T},
-                 {"stride", stride},
-                 {"mode", data.mode}};
-  answer.line = std::to_string(part.size) + " symbols (" + data.mode +
-                "), windows of " + std::to_string(T) + ", " +
-                std::to_string(stride) + " apart";
-  return answer;
+  out.sparsity = nn::sparsity(*model);
+  out.json = {{"symbols", part.size},
+              {"length", T},
+              {"stride", stride},
+              {"mode", data.mode}};
+  out.settings = std::to_string(part.size) + " symbols (" + data.mode +
+                 "), windows of " + std::to_string(T) + ", " +
+                 std::to_string(stride) + " apart";
+  return out;
 }
 
-Answer judge_classes(const base::Json& json, const Options& o) {
+Evaluation evaluate_classifier(const base::Json& json, const Options& o) {
   const auto config = tasks::config_as<tasks::ClassificationConfig>(json);
   tasks::LabelledConfig data = config.data;
   const std::string path = o.data.empty() ? data.path : o.data;
@@ -77,59 +76,59 @@ Answer judge_classes(const base::Json& json, const Options& o) {
   check_size("eval", o.size, config.model);
   if (o.crop > 0) data.crop = o.crop;
   const auto model = tasks::load_classifier(o.model, config.model);
-  const auto pictures = data::LabelledImages::open(
+  const auto images = data::LabelledImages::open(
       path, data.valid_images, std::max(data.height, data.width));
-  note_changed(data.fingerprint, pictures.fingerprint(), o);
-  data::LabelledPart part = pictures.split(o.split);
-  if (o.images > 0) part = pictures.some(part, o.images);
+  note_changed(data.fingerprint, images.fingerprint(), o);
+  data::LabelledPart part = images.split(o.split);
+  if (o.images > 0) part = images.some(part, o.images);
   if (part.empty())
-    throw data::DataError(path + ": has no pictures in its part '" + o.split +
+    throw data::DataError(path + ": has no images in its split '" + o.split +
                           "'");
   ProgressMeter meter("images");
   const tasks::Accuracy a = tasks::evaluate(
-      *model, pictures, part,
-      tasks::match_classes(pictures.classes(), data.classes), data, o.batch,
+      *model, images, part,
+      tasks::match_classes(images.classes(), data.classes), data, o.batch,
       [&](int64_t done, int64_t all) { meter.show(done, all); });
-  Answer answer;
-  answer.nats = a.loss;
-  answer.sparsity = nn::sparsity(*model);
-  answer.json = {{"images", a.images},  {"height", data.height},
-                 {"width", data.width}, {"crop", data.crop},
-                 {"top1", a.top1},      {"top5", a.top5}};
+  Evaluation out;
+  out.nats = a.loss;
+  out.sparsity = nn::sparsity(*model);
+  out.json = {{"images", a.images},  {"height", data.height},
+              {"width", data.width}, {"crop", data.crop},
+              {"top1", a.top1},      {"top5", a.top5}};
   char text[128];
   snprintf(text, sizeof(text), "top-1 %.2f %%, top-5 %.2f %%, loss %.4f",
            100 * a.top1, 100 * a.top5, a.loss);
-  answer.figure = text;
-  answer.line = std::to_string(a.images) + " images of " +
-                std::to_string(data.height) + "x" + std::to_string(data.width) +
-                ", crop " + number(data.crop);
-  return answer;
+  out.result = text;
+  out.settings = std::to_string(a.images) + " images of " +
+                 std::to_string(data.height) + "x" +
+                 std::to_string(data.width) + ", crop " + number(data.crop);
+  return out;
 }
 
-Answer judge_pictures(const base::Json& json, const Options& o) {
+Evaluation evaluate_images(const base::Json& json, const Options& o) {
   const auto config = tasks::config_as<tasks::ImageConfig>(json);
   const auto& data = config.data;
   const auto model = load_model(o.model, config);
-  const data::RawImages pictures =
+  const data::RawImages images =
       open_images(o.data.empty() ? data.path : o.data, data.height, data.width,
                   data.valid_images);
-  note_changed(data.fingerprint, pictures.fingerprint(), o);
-  data::ImagePart part = pictures.split(o.split);
+  note_changed(data.fingerprint, images.fingerprint(), o);
+  data::ImagePart part = images.split(o.split);
   if (o.images > 0 && o.images < part.count) part.count = o.images;
   if (part.count == 0)
     throw data::DataError((o.data.empty() ? data.path : o.data) +
-                          ": has no pictures in its part '" + o.split + "'");
+                          ": has no images in its split '" + o.split + "'");
   ProgressMeter meter("images");
-  Answer answer;
-  answer.nats = tasks::evaluate(
+  Evaluation out;
+  out.nats = tasks::evaluate(
       model, part, o.batch,
       [&](int64_t done, int64_t all) { meter.show(done, all); });
-  answer.sparsity = nn::sparsity(*model.module());
-  answer.json = {
+  out.sparsity = nn::sparsity(*model.module());
+  out.json = {
       {"images", part.count}, {"height", data.height}, {"width", data.width}};
-  answer.line = std::to_string(part.count) + " images of " +
-                std::to_string(data.height) + "x" + std::to_string(data.width);
-  return answer;
+  out.settings = std::to_string(part.count) + " images of " +
+                 std::to_string(data.height) + "x" + std::to_string(data.width);
+  return out;
 }
 
 void run(const Options& o) {
@@ -138,43 +137,41 @@ void run(const Options& o) {
   const bool text = task == "language", classes = task == "classification";
   if ((o.size > 0 || o.crop > 0) && !classes)
     throw UsageError(
-        "eval: --size and --crop are for models of classification; this one "
-        "is of task " +
+        "eval: --size and --crop are for classifiers; this model is of task " +
         task);
   if (o.images > 0 && text)
     throw UsageError(
-        "eval: --images is for models of images; this one is of "
-        "text, which --bytes is for");
+        "eval: --images is for image models; use --bytes for this text "
+        "model");
   if ((o.bytes > 0 || o.stride > 0) && !text)
     throw UsageError(
-        "eval: --bytes and --stride are for models of text; this "
-        "one is of images, which --images is for");
-  const Answer answer = text      ? judge_text(config, o)
-                        : classes ? judge_classes(config, o)
-                                  : judge_pictures(config, o);
+        "eval: --bytes and --stride are for text models; use --images for "
+        "this model");
+  const Evaluation out = text      ? evaluate_text(config, o)
+                         : classes ? evaluate_classifier(config, o)
+                                   : evaluate_images(config, o);
   if (o.json) {
     base::Json j{{"model", o.model}, {"split", o.split}};
-    j.update(answer.json);
-    j["nats"] = answer.nats;
-    if (answer.sparsity) {
-      j["kernel_entropy"] = answer.sparsity->entropy;
-      j["kernel_entropy_most"] = answer.sparsity->most;
-      j["kernel_top"] = answer.sparsity->top;
+    j.update(out.json);
+    j["nats"] = out.nats;
+    if (out.sparsity) {
+      j["kernel_entropy"] = out.sparsity->entropy;
+      j["kernel_entropy_most"] = out.sparsity->most;
+      j["kernel_top"] = out.sparsity->top;
     }
-    if (!classes) j[text ? "bpc" : "bits_per_dim"] = answer.nats * kBits;
+    if (!classes) j[text ? "bpc" : "bits_per_dim"] = out.nats * kBits;
     std::cout << j.dump(2) << '\n';
     return;
   }
   char bits[64];
   snprintf(bits, sizeof(bits), "%s %.4f", tasks::task_kind(config).unit.c_str(),
-           answer.nats * kBits);
+           out.nats * kBits);
   printf("%s: %s on %s, %s\n", o.model.c_str(),
-         classes ? answer.figure.c_str() : bits, o.split.c_str(),
-         answer.line.c_str());
-  if (answer.sparsity)
-    printf(
-        "kernels: %s\n",
-        described(*answer.sparsity, has_one_position(config["model"])).c_str());
+         classes ? out.result.c_str() : bits, o.split.c_str(),
+         out.settings.c_str());
+  if (out.sparsity)
+    printf("kernels: %s\n",
+           described(*out.sparsity, has_one_position(config["model"])).c_str());
 }
 
 }  // namespace
@@ -183,39 +180,22 @@ void add_eval(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("eval",
-                         "Bits per character of a model on a text, bits per "
-                         "dimension on pictures, accuracy on classes");
-  command->add_option("model", o->model, "Directory of a model")->required();
-  command
-      ->add_option("--data", o->data,
-                   "Text or pictures; default: what it was trained on")
-      ->type_name("PATH");
-  command->add_option("--split", o->split, "train, valid or test (default)")
-      ->type_name("NAME");
-  command
-      ->add_option("--stride", o->stride,
-                   "Text: bytes from one window to the next; default: the "
-                   "model's length, no overlap. Smaller: more context, more "
-                   "work")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
-      ->type_name("N");
-  command
-      ->add_option("--bytes", o->bytes, "Text: only the first N of the split")
-      ->check(CLI::Range(int64_t{2}, int64_t{1} << 40).description(""))
-      ->type_name("N");
-  command
-      ->add_option("--images", o->images,
-                   "Images: only the first N of the split (with classes: N "
-                   "of it, evenly)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
-      ->type_name("N");
-  command
-      ->add_option("--batch", o->batch,
-                   "Windows or pictures at once; default: 8")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20).description(""))
-      ->type_name("N");
+                         "Evaluate a model: bits per character of text, bits "
+                         "per dimension of images, accuracy of a classifier");
+  add_model(*command, o->model);
+  add_split(*command, o->data, o->split, "Text or images");
+  add_count(*command, "--stride", o->stride,
+            "Text: bytes between the starts of windows; smaller values give "
+            "more context and take longer; default: the model's length, no "
+            "overlap");
+  add_count(*command, "--bytes", o->bytes,
+            "Text: only the first N bytes of the split", 2);
+  add_count(*command, "--images", o->images,
+            "Images: only the first N of the split; classification: N evenly "
+            "spaced ones");
+  add_batch(*command, o->batch, "Windows or images");
   add_view(*command, o->size, o->crop);
-  command->add_flag("--json", o->json, "A JSON object instead of a line");
+  command->add_flag("--json", o->json, "Print a JSON object");
   add_threads(*command, o->threads);
   command->footer(
       "Examples:\n"

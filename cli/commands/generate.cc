@@ -1,4 +1,4 @@
-// `aft generate`: text from a model, byte by byte as it comes.
+// `aft generate`: generates text and prints each byte when it is sampled.
 #include <unistd.h>
 
 #include <cstdio>
@@ -24,12 +24,11 @@ struct Options {
 void run(const Options& o) {
   const auto config = tasks::config_as<tasks::LanguageConfig>(
       tasks::load_config(o.model, "language"));
-  // Symbols have to become bytes again.
   const data::Text text =
       data::Text::from("", config.data.mode, config.data.symbols);
   std::vector<std::string> prompts = o.prompts;
-  const bool going_on = !o.state.empty();
-  if ((going_on || !o.save_state.empty()) && prompts.size() > 1)
+  const bool resume = !o.state.empty();
+  if ((resume || !o.save_state.empty()) && prompts.size() > 1)
     throw UsageError(
         "generate: --state and --save-state take one prompt, got " +
         std::to_string(prompts.size()));
@@ -37,37 +36,38 @@ void run(const Options& o) {
   std::vector<std::vector<int64_t>> symbols;
   size_t unknown = 0;
   for (std::string& p : prompts) {
-    if (p.empty() && !going_on) p = "\n";
+    if (p.empty() && !resume) p = "\n";
     symbols.emplace_back();
     for (const char c : p) {
       const int s = text.symbol_of(static_cast<uint8_t>(c));
       if (s >= 0) symbols.back().push_back(s);
       unknown += s < 0 && c != '\n';
     }
-    if (symbols.back().empty() && !going_on) symbols.back().push_back(0);
+    if (symbols.back().empty() && !resume) symbols.back().push_back(0);
   }
   if (unknown > 0)
     std::cerr << "note: " << unknown
-              << " bytes of prompts left out, which the model has no symbol "
-                 "for\n";
+              << " bytes of the prompts are not in the model's vocabulary and "
+                 "are ignored\n";
   size_t longest = 0;
   for (const auto& s : symbols) longest = std::max(longest, s.size());
 
-  // A model may know more symbols than its text has.
+  // The model's vocabulary may be larger than that of its text.
   tasks::Sampling sampling = o.sampling;
   sampling.symbols = text.vocabulary();
-  const models::SequenceModel model = tasks::load_model(o.model, config.model);
+  const models::SequenceModel model =
+      tasks::load_sequence_model(o.model, config.model);
   tasks::Generator generator =
-      going_on ? tasks::Generator(model, sampling, o.state, symbols)
-               : tasks::Generator(model, sampling, symbols);
-  // The first stream is shown as it comes, the others after it.
+      resume ? tasks::Generator(model, sampling, o.state, symbols)
+             : tasks::Generator(model, sampling, symbols);
+  // The first stream is printed while it is generated, the others at the end.
   std::vector<std::string> texts = prompts;
   if (prompts.size() > 1) std::cout << "==== 1\n";
   if (prompts[0] != "\n") std::cout << prompts[0] << std::flush;
   std::vector<int64_t> left(prompts.size(), o.bytes);
-  // A new stream was fed the first symbol of its prompt when it was made.
-  for (int64_t t = going_on ? 0 : 1;
-       t < static_cast<int64_t>(longest) + o.bytes; ++t) {
+  // A new stream was given the first symbol of its prompt when it was created.
+  for (int64_t t = resume ? 0 : 1; t < static_cast<int64_t>(longest) + o.bytes;
+       ++t) {
     const std::vector<int64_t> drawn = generator.next();
     for (size_t i = 0; i < drawn.size(); ++i) {
       if (drawn[i] < 0 || left[i]-- <= 0) continue;
@@ -78,7 +78,7 @@ void run(const Options& o) {
         texts[i] += c;
       }
     }
-    if (!std::cout) return;  // whoever read has gone; main.cc says so
+    if (!std::cout) return;  // the reader has gone; app.cc reports it
   }
   std::cout << '\n';
   for (size_t i = 1; i < texts.size(); ++i)
@@ -91,34 +91,28 @@ void run(const Options& o) {
 void add_generate(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "generate", "Write text with a model, byte by byte, in constant memory");
-  command->add_option("model", o->model, "Directory of a model")->required();
+      "generate", "Generate text, byte by byte, in constant memory");
+  add_model(*command, o->model);
   command
       ->add_option("--prompt", o->prompts,
-                   "What to begin with; several prompts run together. Default: "
-                   "a new line")
+                   "Start of the text; several prompts are continued together; "
+                   "default: a newline")
       ->type_name("TEXT")
       ->allow_extra_args(false);
-  command->add_option("--bytes", o->bytes, "How many to write; default: 500")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
-      ->type_name("N");
+  add_count(*command, "--bytes", o->bytes, "Bytes to generate; default: 500");
   add_sampling(*command, o->sampling,
-               "The same seed writes the same text; default: 1; with --state: "
-               "no effect");
-  command
-      ->add_option("--save-state", o->save_state,
-                   "At the end, write what it takes to go on to FILE")
-      ->type_name("FILE");
-  command
-      ->add_option("--state", o->state,
-                   "Go on from FILE as if it had never stopped; --prompt is "
-                   "read first")
-      ->type_name("FILE");
+               "The same seed gives the same text; ignored with --state; "
+               "default: 1");
+  add_text(*command, "--save-state", o->save_state, "FILE",
+           "Save the state at the end, to continue from it with --state");
+  add_text(*command, "--state", o->state, "FILE",
+           "Continue from a saved state as if generation had not stopped; "
+           "--prompt is read first");
   add_threads(*command, o->threads);
   command->footer(
-      "Models with positions (aft-full, aft-local, or position embeddings) "
-      "that reach their length go on from its\n"
-      "last half.\n"
+      "Models with a maximum length (aft-full, aft-local, or position "
+      "embeddings) restart from their last half when they\n"
+      "reach it.\n"
       "\n"
       "Examples:\n"
       "  aft generate runs/text-aft-local-4x128\n"

@@ -1,4 +1,4 @@
-// `aft import` and `aft export`: weights from other programs and for them.
+// `aft import` and `aft export`: exchange weights with other programs.
 #include <c10/util/StringUtil.h>
 #include <torch/utils.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@
 
 #include "aft/data/data.h"
 #include "aft/data/label_table.h"
-#include "aft/io/file.h"
-#include "aft/io/safetensors.h"
+#include "aft/io/run_directory.h"
+#include "aft/models/weights.h"
 #include "aft/tasks/vit_weights.h"
 #include "cli/commands.h"
 #include "cli/model.h"
@@ -32,7 +32,7 @@ struct ExportOptions {
   std::string model, out, names;
 };
 
-// ---- Names of classes ------------------------------------------------------
+// ---- Class names -----------------------------------------------------------
 
 std::vector<std::string> class_names(const ImportOptions& o, int64_t classes) {
   std::vector<std::string> names;
@@ -46,8 +46,8 @@ std::vector<std::string> class_names(const ImportOptions& o, int64_t classes) {
   if (classes > 0) names.resize(static_cast<size_t>(classes));
   if (names.empty())
     throw UsageError("import: " + o.file +
-                     " has no head; --labels FILE names the classes of a new "
-                     "one");
+                     " has no classification head; name the classes of a new "
+                     "one with --labels FILE");
   for (size_t i = 0; i < names.size(); ++i)
     if (names[i].empty()) names[i] = "class " + std::to_string(i);
   return names;
@@ -55,7 +55,7 @@ std::vector<std::string> class_names(const ImportOptions& o, int64_t classes) {
 
 // ---- Import ----------------------------------------------------------------
 
-/// Options that the mixer does not have are a wrong call.
+/// Throws UsageError for options that the mixer does not have.
 void check_options(const ImportOptions& o) {
   const auto& kinds = nn::mixer_kinds(/*causal=*/false);
   if (std::find(kinds.begin(), kinds.end(), o.to) == kinds.end())
@@ -80,9 +80,9 @@ int64_t choose_heads(const ImportOptions& o,
   if (o.to == "aft-conv" && from.width % 32 == 0) return 32;
   if (from.heads > 0) return from.heads;
   throw UsageError("import: " + o.file +
-                   " does not say how many heads it has, and its width, " +
+                   " does not record the number of heads, and its width, " +
                    std::to_string(from.width) +
-                   ", is no multiple of 64; --heads N says it");
+                   ", is not a multiple of 64; pass --heads N");
 }
 
 base::Json make_config(const ImportOptions& o,
@@ -104,40 +104,36 @@ base::Json make_config(const ImportOptions& o,
   return apply_sets(config, o.sets);
 }
 
-/// A directory for a model: a new one, or one without a model. What was made in
-/// it goes away again unless it is kept.
+/// The new model directory. Unless write() succeeds, the destructor removes
+/// what was created.
 class Output {
  public:
-  explicit Output(std::string path) : path_(std::move(path)) {
-    made_ = io::make_directory(path_);
-    if (!is_directory(path_))
-      throw std::runtime_error(path_ + ": is there, and not a directory");
-    for (const char* name :
-         {"config.json", "model.safetensors", "state", "metrics.jsonl"}) {
-      if (exists(path_ + "/" + name))
-        throw std::runtime_error(path_ + ": holds a model already (" + name +
-                                 "); choose another --out");
-    }
+  explicit Output(std::string path) : directory_(std::move(path)) {
+    created_ = directory_.create();
+    std::string file = directory_.proof();
+    if (file.empty() && exists(directory_.state())) file = directory_.state();
+    if (!file.empty())
+      throw io::RunExists(file + ": already exists; choose another --out");
   }
   ~Output() {
     if (kept_) return;
-    for (const char* name : {"/config.json", "/model.safetensors"})
-      unlink((path_ + name).c_str());
-    if (made_) rmdir(path_.c_str());
+    unlink(directory_.config().c_str());
+    unlink(directory_.weights().c_str());
+    if (created_) rmdir(directory_.path().c_str());
   }
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
 
-  /// The configuration comes last: without it, a directory is no model.
-  void write(const train::NamedTensors& tensors, const std::string& config) {
-    train::save_tensors(path_ + "/model.safetensors", tensors);
-    io::write_file(path_ + "/config.json", config);
+  /// The configuration comes last: without it, a directory is not a model.
+  void write(const models::NamedTensors& tensors, const std::string& config) {
+    models::save_tensors(directory_.weights(), tensors);
+    directory_.write_config(config);
     kept_ = true;
   }
 
  private:
-  std::string path_;
-  bool made_ = false, kept_ = false;
+  io::RunDirectory directory_;
+  bool created_ = false, kept_ = false;
 };
 
 void import_weights(const ImportOptions& o) {
@@ -154,9 +150,9 @@ void import_weights(const ImportOptions& o) {
     json = config.dump(2) + "\n";
   } catch (const base::Json::exception&) {
     throw base::ConfigError((o.labels.empty() ? "--set" : o.labels) +
-                            ": must be UTF-8, as config.json is");
+                            ": must be UTF-8");
   }
-  Output(o.out).write(train::tensors_of(*model), json);
+  Output(o.out).write(models::tensors_of(*model), json);
 
   int64_t parameters = 0;
   for (const auto& p : model->parameters()) parameters += p.numel();
@@ -170,16 +166,13 @@ void import_weights(const ImportOptions& o) {
   if (taken.fresh.empty()) {
     std::cout
         << "next: `aft classify " << o.out
-        << " picture.jpg` names what is on a picture, `aft eval " << o.out
-        << " --data PATH` counts how often it is right, `aft train PRESET "
-           "--init "
-        << o.out << "` trains on\n";
+        << " photo.jpg` classifies an image, `aft eval " << o.out
+        << " --data PATH` measures the accuracy, `aft train PRESET --init "
+        << o.out << "` trains it further\n";
   } else {
-    std::cout << "  begin afresh: " << tasks::summary(taken.fresh) << "\n"
+    std::cout << "  newly initialised: " << tasks::summary(taken.fresh) << "\n"
               << "next: `aft train PRESET --init " << o.out
-              << "` trains it; before that, `aft classify " << o.out
-              << " picture.jpg` and `aft eval " << o.out
-              << " --data PATH` know little\n";
+              << "` trains it; until then, its predictions are poor\n";
   }
 }
 
@@ -187,7 +180,7 @@ void import_weights(const ImportOptions& o) {
 
 void export_weights(const ExportOptions& o) {
   const base::Json config = tasks::load_config(o.model);
-  const std::string from = o.model + "/model.safetensors",
+  const std::string from = io::RunDirectory(o.model).weights(),
                     task = config["task"].get<std::string>();
   const bool classifier = task == "classification" && !has_network(config);
   const std::string names = !o.names.empty() ? o.names
@@ -196,36 +189,29 @@ void export_weights(const ExportOptions& o) {
   if (!classifier && names != "aft")
     throw UsageError(
         "export: --names " + names +
-        " is for models of classification made of blocks, got " +
+        " is for classifiers made of blocks, got " +
         (has_network(config)
              ? "the network " + config["model"]["network"].get<std::string>()
-             : "one of " + task) +
-        ", which has the names aft only");
+             : "a model of task " + task) +
+        ", which supports only --names aft");
   std::error_code none;
   if (std::filesystem::equivalent(from, o.out, none))
-    throw UsageError("export: --out must be another file than the model's own");
+    throw UsageError("export: --out must not be the model's own weights");
   const std::shared_ptr<torch::nn::Module> model =
       tasks::make_model(config, o.model);
-  const train::NamedTensors ours = train::tensors_of(*model);
+  const models::NamedTensors ours = models::tensors_of(*model);
   tasks::load_weights(o.model, *model);
-  const train::NamedTensors tensors =
+  const models::NamedTensors tensors =
       classifier
           ? tasks::export_names(*model->as<models::ClassifierImpl>(), names)
           : ours;
-  train::save_tensors(o.out, tensors, {{"format", "pt"}});
-  int64_t numbers = 0;
-  for (const auto& [name, x] : tensors) numbers += x.numel();
+  models::save_tensors(o.out, tensors, {{"format", "pt"}});
+  int64_t values = 0;
+  for (const auto& [name, x] : tensors) values += x.numel();
   std::cout << o.out << ": " << tensors.size() << " tensors with the names of "
-            << (names == "hf" ? "Hugging Face" : names) << ", " << numbers
-            << " numbers; in Python: safetensors.torch.load_file('" << o.out
+            << (names == "hf" ? "Hugging Face" : names) << ", " << values
+            << " values; in Python: safetensors.torch.load_file('" << o.out
             << "')\n";
-}
-
-CLI::Option* add_count(CLI::App& command, const char* option, int64_t& value,
-                       const std::string& about) {
-  return command.add_option(option, value, about)
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20).description(""))
-      ->type_name("N");
 }
 
 }  // namespace
@@ -233,66 +219,61 @@ CLI::Option* add_count(CLI::App& command, const char* option, int64_t& value,
 void add_import(CLI::App& app) {
   auto o = std::make_shared<ImportOptions>();
   CLI::App* command = app.add_subcommand(
-      "import", "Make a model of the weights of a ViT or DeiT");
+      "import", "Create a model from the weights of a ViT or DeiT");
   command
       ->add_option("file", o->file,
-                   "Weights (safetensors) with the names of timm or of Hugging "
-                   "Face")
+                   "Weights (safetensors) with timm's or Hugging Face's names")
       ->required();
-  command->add_option("--out", o->out, "Directory of the model")
-      ->required()
-      ->type_name("DIR");
-  command
-      ->add_option("--to", o->to,
-                   "Put another mixer where attention stood: aft-conv, "
-                   "aft-full, aft-local or aft-simple; its queries, keys and "
-                   "biases begin afresh; default: attention")
-      ->type_name("MIXER");
+  add_text(*command, "--out", o->out, "DIR", "Model directory")->required();
+  add_text(*command, "--to", o->to, "MIXER",
+           "Replace attention by another mixer: aft-conv, aft-full, aft-local "
+           "or aft-simple; its queries, keys and biases are newly initialised; "
+           "default: attention");
   add_count(*command, "--heads", o->heads,
-            "Heads; default: attention has width / 64, aft-conv 32 where that "
-            "divides the width");
+            "Heads; default: width / 64 for attention, 32 for aft-conv if that "
+            "divides the width",
+            1, 1 << 20);
   add_count(*command, "--kernel", o->kernel,
-            "Side of aft-conv's kernel, window of aft-local; default: 11");
+            "Side of the kernel of aft-conv, window of aft-local; default: 11",
+            1, 1 << 20);
   add_count(*command, "--rank", o->rank,
-            "aft-full, aft-local: of the factorised biases; default: 128");
-  command
-      ->add_option("--labels", o->labels,
-                   "Names of the classes: a table with tabs, whose first line "
-                   "names the columns class_index, wnid and name")
-      ->type_name("FILE");
+            "Rank of the factorised biases of aft-full and aft-local; default: "
+            "128",
+            1, 1 << 20);
+  add_text(*command, "--labels", o->labels, "FILE",
+           "Class names: a tab-separated table whose first line names the "
+           "columns class_index, wnid and name");
   add_sets(*command, o->sets);
-  command->add_option("--seed", o->seed, "Of what begins afresh; default: 1")
+  command
+      ->add_option("--seed", o->seed,
+                   "Seed of newly initialised weights; default: 1")
       ->type_name("N");
   command->footer(
-      "Not in a file of weights, and as DeiT has it here: the pictures' "
-      "normalisation (ImageNet's mean and deviation)\n"
-      "and the norms' epsilon (1e-6). Another size than that of training: "
-      "--set data.height=384 --set data.width=384.\n"
+      "A weights file does not record the normalisation of images and the "
+      "epsilon of norms: DeiT's are used (ImageNet's\n"
+      "mean and standard deviation, 1e-6). For an image size other than that "
+      "of training: --set data.height=384\n"
+      "--set data.width=384.\n"
       "\n"
       "Examples:\n"
       "  aft import deit_tiny_patch16_224.safetensors --out deit --labels "
       "labels.tsv\n"
       "  aft import deit_tiny_patch16_224.safetensors --out conv --to aft-conv "
       "--kernel 11 --heads 32\n"
-      "  aft classify deit picture.jpg");
+      "  aft classify deit photo.jpg");
   command->callback([o] { import_weights(*o); });
 }
 
 void add_export(CLI::App& app) {
   auto o = std::make_shared<ExportOptions>();
   CLI::App* command = app.add_subcommand(
-      "export", "Write the weights of a model for other programs");
-  command->add_option("model", o->model, "Directory of a model")->required();
-  command->add_option("--out", o->out, "The file (safetensors)")
-      ->required()
-      ->type_name("FILE");
-  command
-      ->add_option("--names", o->names,
-                   "timm, hf (Hugging Face; attention only) or aft (as they "
-                   "are); default: timm, and aft for texts and generated "
-                   "pictures")
-      ->check(CLI::IsMember({"timm", "hf", "aft"}).description(""))
-      ->type_name("NAMES");
+      "export", "Write the weights of a model for use by other programs");
+  add_model(*command, o->model);
+  add_text(*command, "--out", o->out, "FILE", "Safetensors file")->required();
+  add_text(*command, "--names", o->names, "NAMES",
+           "Names of the tensors: timm, hf (Hugging Face; attention only) or "
+           "aft (as stored); default: timm for classifiers, otherwise aft")
+      ->check(CLI::IsMember({"timm", "hf", "aft"}).description(""));
   command->footer(
       "Examples:\n"
       "  aft export deit --out vit.safetensors --names hf\n"

@@ -1,4 +1,5 @@
-// `aft info` and `aft presets`: what a model is before and after training.
+// `aft info` and `aft presets`: parameters, state and memory of a model; the
+// list of presets.
 #include <cstdio>
 #include <iostream>
 #include <map>
@@ -19,7 +20,8 @@ struct Options {
   bool json = false;
 };
 
-/// Parameters by part: embedding, positions, mixer, mlp, norms, head.
+/// The part of a model that a parameter belongs to: embedding, positions,
+/// mixers, mlps, norms, head.
 std::string part_of(const std::string& name) {
   if (name.find("mixer") != std::string::npos) return "mixers";
   if (name.find(".fc") != std::string::npos) return "mlps";
@@ -27,11 +29,11 @@ std::string part_of(const std::string& name) {
   return name.substr(0, name.find('.'));
 }
 
-/// What decides how much memory the training of a chain of mixers takes.
+/// The sizes that determine the memory of training a stack of mixer blocks.
 struct Shape {
   std::string mixer;
   int64_t layers, width, length, mlp, heads;
-  int64_t outputs;  // numbers a token that the head says
+  int64_t outputs;  // of the head per token
 };
 
 Shape shape(const base::Json& m) {
@@ -46,10 +48,10 @@ Shape shape(const base::Json& m) {
           sequence ? m["vocabulary"].get<int64_t>() : 0};
 }
 
-/// Bytes that a training process needs, about: the program, weights, gradients
-/// and two moments, and for each token what the layers keep for backward.
-/// Fitted to what `aft bench train` measures; within 30 % of that. 0: not
-/// known, of networks and mixers other than AFT and attention.
+/// Estimates the bytes that a training process needs: the program, weights,
+/// gradients and two moments, and per token what the layers keep for backward.
+/// Fitted to measurements of `aft bench train`, and within 30 % of them. 0:
+/// unknown, for networks and mixers other than AFT and attention.
 double training_bytes(const base::Json& model, const train::TrainConfig& t,
                       double parameters) {
   const std::string kind = model.value("mixer", "");
@@ -60,8 +62,8 @@ double training_bytes(const base::Json& model, const train::TrainConfig& t,
                d = static_cast<double>(m.width),
                mlp = static_cast<double>(m.mlp),
                layers = static_cast<double>(m.layers);
-  // Inputs of both norms, their results, q, k, v, r, den, y, the inside of the
-  // MLP; what backward holds of one layer while it is there.
+  // Inputs and outputs of both norms, q, k, v, r, den, y, the hidden layer of
+  // the MLP; in addition what backward allocates for one layer.
   double kept = d * (12 + mlp);
   if (m.mixer == "attention") {
     kept = d * (10 + mlp) +
@@ -72,7 +74,7 @@ double training_bytes(const base::Json& model, const train::TrainConfig& t,
                     tokens * (layers * (t.recompute ? d : kept) + passing));
 }
 
-/// What one stream of a model of sequences holds after model.length positions.
+/// The state of one stream of a sequence model after model.length positions.
 double state_bytes(torch::nn::Module& module) {
   const auto* model = module.as<models::SequenceModelImpl>();
   if (!model) return 0;
@@ -129,9 +131,9 @@ void info(const Options& o) {
   }
   std::cout << table({"part", "parameters"}, rows, 1) << "\n";
   if (bytes > 0)
-    std::cout << "state of a stream: " << count(bytes) << "B"
+    std::cout << "state per stream: " << count(bytes) << "B"
               << (nn::keeps_all(config["mixer"]) ? " at the model's length"
-                                                 : ", however long")
+                                                 : ", at any length")
               << "\n";
   if (memory > 0)
     std::cout << "training memory: about " << count(memory) << "B at batch "
@@ -170,11 +172,13 @@ void list(bool json) {
 void add_info(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "info", "What a preset or a model is: parameters, state, memory");
-  command->add_option("what", o->what, "A preset, a JSON file or a directory")
+      "info", "Show parameters, state and memory of a preset or a model");
+  command
+      ->add_option("what", o->what,
+                   "A preset, a JSON file or a model directory")
       ->required();
   add_sets(*command, o->sets);
-  command->add_flag("--json", o->json, "A JSON object instead of a table");
+  command->add_flag("--json", o->json, "Print a JSON object");
   command->footer(
       "Examples:\n"
       "  aft info enwik8-aft-local-24x256\n"
@@ -183,8 +187,8 @@ void add_info(CLI::App& app) {
 
   auto json = std::make_shared<bool>(false);
   CLI::App* presets = app.add_subcommand(
-      "presets", "List the presets, with the paper's figures");
-  presets->add_flag("--json", *json, "A JSON array instead of a table");
+      "presets", "List the presets, with the paper's results");
+  presets->add_flag("--json", *json, "Print a JSON array");
   presets->footer("Example:\n  aft presets");
   presets->callback([json] { list(*json); });
 }

@@ -17,16 +17,18 @@
 #include <thread>
 
 #include "cli/commands.h"
+#include "cli/model.h"
 #include "cli/subprocess.h"
 
 namespace aft::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kGrace(20);  // for the others to see it and end
+constexpr std::chrono::seconds kGrace(
+    20);  // for the others to end by themselves
 
-/// A port that nobody else is given while this lives, but where rank 0 may
-/// listen.
+/// A port that the system assigns to no other process during the lifetime of
+/// this object. Rank 0 can still listen on it.
 class FreePort {
  public:
   FreePort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -42,7 +44,7 @@ class FreePort {
       const int why = errno;
       if (fd_ >= 0) close(fd_);
       throw std::runtime_error(
-          std::string("launch: no port on this machine: ") +
+          std::string("launch: no free port on this machine: ") +
           std::strerror(why));
     }
     number_ = ntohs(address.sin_port);
@@ -57,7 +59,7 @@ class FreePort {
   int number_ = 0;
 };
 
-/// The processes that still run.
+/// The running processes.
 struct Ranks {
   std::vector<pid_t> pids;  // 0: ended
   ~Ranks() { signal(SIGKILL); }
@@ -77,7 +79,7 @@ std::string described_end(size_t rank, int status) {
               : " ended with exit code " + std::to_string(WEXITSTATUS(status)));
 }
 
-/// The second one ends all at once.
+/// The first signal interrupts the ranks, the second one kills them.
 void on_signal(int) { interrupted = interrupted == 0 ? 1 : 2; }
 
 struct Options {
@@ -97,11 +99,11 @@ void run(const Options& o) {
   for (int tries = 0;; ++tries) {
     const Launched end = launch(o.processes, o.arguments, o.port, tries, -1);
     if (end.code == 0) return;
-    // A wrong call stays wrong.
+    // A usage error would only occur again.
     if (interrupted != 0 || end.code == 2 || tries >= o.restarts)
       throw std::runtime_error("launch: " + end.what);
     std::cerr << "launch: " << end.what
-              << "; starting again from the last checkpoint (" << tries + 1
+              << "; restarting from the last checkpoint (" << tries + 1
               << " of " << o.restarts << ")" << std::endl;
   }
 }
@@ -144,13 +146,13 @@ Launched launch(int processes, const std::vector<std::string>& arguments,
         continue;
       ranks.pids[r] = 0;
       const int code = exit_code(status);
-      // Those that end because of another are not the cause.
+      // A rank that ended because a peer failed is not the cause.
       if (code == 0 || (result.code != 0 &&
                         (result.code != kPeerFailed || code == kPeerFailed)))
         continue;
       if (result.code == 0) failed = Clock::now();
       result = {code, killed ? "rank " + std::to_string(r) +
-                                   " did not end with the others, and was "
+                                   " did not end after the others and was "
                                    "killed"
                              : described_end(r, status)};
     }
@@ -167,7 +169,7 @@ std::string launch_for(const std::string& what, int processes,
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     throw std::runtime_error(what +
-                             ": no pipe to a process: " + std::strerror(errno));
+                             ": cannot create a pipe: " + std::strerror(errno));
   const Launched end = launch(processes, arguments, 0, 0, ends[1]);
   close(ends[1]);
   std::string out;
@@ -183,27 +185,22 @@ void add_launch(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "launch", "Train with several processes on this machine");
-  command
-      ->add_option("-n,--processes", o->processes,
-                   "How many; each takes its part of every batch; default: 2")
-      ->check(CLI::Range(1, 4096).description(""))
-      ->type_name("N");
-  command
-      ->add_option("--max-restarts", o->restarts,
-                   "When a process dies, start all again from the last "
-                   "checkpoint, at most N times; default: 0")
-      ->check(CLI::Range(0, 1 << 20).description(""))
-      ->type_name("N");
-  command
-      ->add_option("--port", o->port,
-                   "Where the processes meet; default: any that is free")
-      ->check(CLI::Range(1, 65535).description(""))
+  add_count(*command, "-n,--processes", o->processes,
+            "Processes, which share every batch; default: 2", 1, 4096);
+  add_count(*command, "--max-restarts", o->restarts,
+            "If a process fails, restart all from the last checkpoint, at most "
+            "N times; default: 0",
+            0, 1 << 20);
+  add_count(*command, "--port", o->port,
+            "Rendezvous port of the processes; default: any free port", 1,
+            65535)
       ->type_name("PORT");
   command->add_option("command", o->arguments, "-- train ...")->type_name("");
   command->footer(
-      "What `aft train` prints comes from rank 0; errors name their rank.\n"
-      "On several machines, torchrun, srun or mpirun start `aft train` "
-      "themselves (docs/distributed.md).\n"
+      "Rank 0 prints the progress of training; error messages name the "
+      "rank.\n"
+      "On several machines, start `aft train` with torchrun, srun or mpirun "
+      "instead (docs/distributed.md).\n"
       "\n"
       "Examples:\n"
       "  aft launch -n 2 -- train text-aft-local-4x128 --out book\n"

@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "aft/io/run_directory.h"
 #include "aft/nn/aft.h"
 #include "aft/tasks/classification.h"
 #include "cli/commands.h"
@@ -58,7 +59,8 @@ class Plotter {
           ": nothing to draw: it has neither position biases nor metrics" +
           (classifier_ ? "; --images FOLDER shows what attention looks at"
                        : ""));
-    const std::string out = o_.out.empty() ? o_.model + "/plots" : o_.out;
+    const std::string out =
+        o_.out.empty() ? io::RunDirectory(o_.model).plots() : o_.out;
     write_figures(out, o_.model, "", details_, figures_);
     std::cout << out << "/index.html: " << figures_.size()
               << (figures_.size() == 1 ? " figure" : " figures") << '\n';
@@ -98,11 +100,11 @@ class Plotter {
     if (!is_directory(run))
       throw std::runtime_error(
           "plot: --runs: expected the directory of a run, " + run + " is none");
-    if (!exists(run + "/metrics.jsonl"))
-      throw std::runtime_error("plot: --runs: " + run +
-                               "/metrics.jsonl: is not there");
+    const std::string metrics = io::RunDirectory(run).metrics();
+    if (!exists(metrics))
+      throw std::runtime_error("plot: --runs: " + metrics + ": is not there");
   }
-  std::string weights() const { return o_.model + "/model.safetensors"; }
+  std::string weights() const { return io::RunDirectory(o_.model).weights(); }
 
   void load() {
     module_ = tasks::make_model(config_, o_.model);

@@ -1,4 +1,4 @@
-// Training curves: charts made from metrics.jsonl.
+// Training curves: charts of the metrics of runs.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace aft::cli {
 
 inline constexpr size_t kMostCurves = 16;  ///< per chart
 
-/// Reads DIR/metrics.jsonl and replaces DIR/curve.svg: training and validation
+/// Reads the metrics of a run and replaces its curve: training and validation
 /// loss in bits against the step; for classifiers the loss in nats, and top-1.
 /// Does nothing if there are no metrics yet. Throws io::Error if the file
 /// cannot be written.

@@ -130,13 +130,13 @@ class TestTraining(ClassesTest):
         out = self.work / "run"
         done = self.train(out, "--steps", 4, *sets(model__gumbel=0.5, train__save=4,
                                                    train__validate=2))  # fmt: skip
-        self.assertIn("one position a head (gumbel 0.5)", done.stderr)
+        self.assertIn("one position per head (gumbel 0.5)", done.stderr)
         said = self.evaluate(out)
         self.assertAlmostEqual(said["kernel_entropy_most"], math.log(9), 5)
         self.assertTrue(0 < said["kernel_entropy"] <= math.log(9) + 1e-6)
         self.assertTrue(1 / 9 - 1e-6 <= said["kernel_top"] <= 1)
         (line,) = lines_of(self.succeed("eval", out).stdout, "kernels: ")
-        self.assertIn("one position a head", line)
+        self.assertIn("one position per head", line)
         self.assertIn("softmax(w)", line)
         plain = self.succeed("eval", self.shapes).stdout
         self.assertNotIn("one position", plain)

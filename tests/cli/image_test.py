@@ -173,7 +173,7 @@ class TestImages(ProgramTest):
         for height, words in (
             (6, sets(data__height=6, data__width=4)), (8, sets(data__height=8))
         ):  # fmt: skip
-            self.fails(1, ["data.height", f"cannot become {height}"], *more, *words)
+            self.fails(1, ["data.height", f"cannot be changed to {height}"], *more, *words)
         for changed in (picture(1) + pictures[3][1:], picture()):
             (data / "003.png").write_bytes(png(changed))
             with self.subTest("one row" if changed[1] == pictures[3][1] else "all"):

@@ -223,7 +223,7 @@ class TestFullDisk(CrashTest):
             self.fails_for_space(out)
             self.assertEqual(kept, (out / CHECKPOINT).read_bytes())
         (self.disk / "ballast").unlink()
-        self.assertIn("going on from step", self.succeed(*call(out)).stderr)
+        self.assertIn("resuming from step", self.succeed(*call(out)).stderr)
         self.same(whole, out)
 
 

@@ -25,10 +25,10 @@ class Launch(Runs):
             "--steps", 10,
         )  # fmt: skip
         done = self.succeed("train", "--resume", later, "--steps", 20)
-        self.assertIn("going on from step 10", done.stderr)
+        self.assertIn("resuming from step 10", done.stderr)
         self.alike(one, later)
         said = self.succeed("launch", "-n", 2, "--", "train", "--resume", later)
-        self.assertEqual(said.stdout.count("20 steps already"), 1)
+        self.assertEqual(said.stdout.count("already has 20 steps"), 1)
 
     def test_interrupt_saves_once(self):
         for early in (True, False):
@@ -44,7 +44,7 @@ class Launch(Runs):
             self.assertEqual(run.returncode, 0, errors)
             step = self.saved_step(said)
             done = self.succeed("train", "--resume", out, "--steps", step + 1)
-            self.assertIn(f"going on from step {step}", done.stderr)
+            self.assertIn(f"resuming from step {step}", done.stderr)
 
     def test_starts_again_from_the_last_checkpoint(self):
         whole, torn = self.work / "whole", self.work / "torn"
@@ -63,7 +63,7 @@ class Launch(Runs):
                 time.sleep(0.05)
         _, errors = run.communicate(timeout=TIMEOUT)
         self.assertEqual(run.returncode, 0, errors)
-        self.assertEqual(errors.count("starting again from the last"), 2, errors)
+        self.assertEqual(errors.count("restarting from the last"), 2, errors)
         self.assertIn("rank 1 was killed by signal 9", errors)
         self.same_runs(whole, torn)  # the same number of processes: to the bit
 
@@ -73,7 +73,7 @@ class Launch(Runs):
         # Fails each time: there is no such file.
         done = aft(*begun, PRESET, "--out", out, "--data", self.work / "none")
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertEqual(done.stderr.count("starting again"), 1, done.stderr)
+        self.assertEqual(done.stderr.count("restarting"), 1, done.stderr)
         self.assertIn("rank 0: ", done.stderr)  # in the words of rank 1
         self.assertIn(str(self.work / "none"), done.stderr)
         # Who is to blame is not who ended first; nothing can be gone on with.
@@ -82,7 +82,7 @@ class Launch(Runs):
         # What is wrong stays wrong.
         done = aft(*begun, "--no-such-option")
         self.assertEqual(done.returncode, 1)
-        self.assertNotIn("starting again", done.stderr)
+        self.assertNotIn("restarting", done.stderr)
 
     def test_launchers_that_count_restarts_apart(self):
         """As torchrun's agents of several machines do."""
@@ -96,7 +96,7 @@ class Launch(Runs):
                 out, errors = run.communicate(timeout=TIMEOUT)
                 self.assertEqual(run.returncode, 0, errors)
                 said += out
-            self.assertEqual(said.count("20 steps already"), 1, said)
+            self.assertEqual(said.count("already has 20 steps"), 1, said)
 
     def test_wrong_calls(self):
         self.fails(2, ["expected `train ...`", "nothing"], "launch", "-n", 2)
@@ -213,7 +213,7 @@ class Launch(Runs):
                    "image-aft-local-4x128", "--out", old, env=again)  # fmt: skip
         self.assertEqual(kept, (old / "state/checkpoint.safetensors").read_bytes())
         done = self.succeed("train", PRESET, "--out", old, *SMALL, env=again)
-        self.assertIn("steps already", done.stdout)
+        self.assertIn("already has", done.stdout)
 
 
 if __name__ == "__main__":

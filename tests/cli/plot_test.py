@@ -181,7 +181,7 @@ class TestFiles(PlotTest):
             w = kernel(*divmod(i, HEADS), WINDOW * WINDOW - 1, WINDOW * WINDOW)
             self.assertAlmostEqual(last, math.expm1(w), 5)
         head = (out / "index.html").read_text().split("</header>")[0]
-        self.assertIn("one position a head (gumbel 0.5)", head)
+        self.assertIn("one position per head (gumbel 0.5)", head)
         self.assertIn("softmax(w)", head)
         other = (self.plot("conv") / "index.html").read_text().split("</header>")[0]
         self.assertNotIn("one position", other)

@@ -132,10 +132,10 @@ class TestTrain(ProgramTest):
         self.fails(1, ["bytes, txl or eos", "'words'"],
                    "data", text, "--mode", "words")  # fmt: skip
         self.fails(2, ["enwik8"], "data", text, "--download")
-        self.fails(2, ["nothing"], "data", "--download")
+        self.fails(2, ["got none"], "data", "--download")
         here = self.work / "here"
         here.mkdir()
-        self.fails(1, ["is not here", "--download"], "data", "enwik8", "--out", here)
+        self.fails(1, ["does not exist", "--download"], "data", "enwik8", "--out", here)
         # What comes is not what was asked for: nothing is left.
         name = "tinyshakespeare.txt"
         self.fails(1, ["expected 1115394 bytes, got 2000"], "data", name,
@@ -195,7 +195,7 @@ class TestTrain(ProgramTest):
         text.unlink()
         done = self.generate(out, "--prompt", "All~", "--bytes", 9)
         self.assertTrue(done.stdout.startswith("All~"), done.stdout)
-        self.assertIn("1 bytes of prompts left out", done.stderr)
+        self.assertIn("1 bytes of the prompts are not in the model's vocabulary", done.stderr)
         other.write_text("What?\n" * 200)
         self.fails(1, [str(other), "value 63"], "eval", out, "--data", other)
 
@@ -260,15 +260,15 @@ class TestTrain(ProgramTest):
         self.fails(1, ["device meta", "none of the kind meta"],
                    "train", PRESET, "--device", "meta")  # fmt: skip
         self.fails(1, ["config.json"], "train", "--resume", self.work)
-        self.fails(1, ["model.width", "cannot become"],
+        self.fails(1, ["model.width", "cannot be changed"],
                    "train", "--resume", out, "--set", "model.width=32")  # fmt: skip
         self.fails(1, ["/nowhere/config.json"], "eval", "/nowhere")
         for key, value in (("model.window", 4), ("data.mode", "txl")):
-            self.fails(1, [key, "cannot become"],
+            self.fails(1, [key, "cannot be changed"],
                        "train", "--resume", out, "--set", f"{key}={value}")  # fmt: skip
         self.fails(2, ["--out"], "train", "--resume", out, "--out", "x")
         done = self.succeed("train", "--resume", out)
-        self.assertIn("1 steps already", done.stdout)
+        self.assertIn("already has 1 steps", done.stdout)
         self.fails(1, ["task", '"foo"'], "train", PRESET, "--set", "task=foo")
         # Nothing is left behind that would be in the way of a better call.
         bad = self.work / "bad"
@@ -297,10 +297,10 @@ class TestTrain(ProgramTest):
         (large / "config.json").write_text(json.dumps(config))
         for command in ("eval", "generate", "info", "plot", "export"):
             more = ["--out", self.work / "exported"] if command == "export" else []
-            self.fails(1, [large / "model.safetensors", "the sizes in config.json"],
+            self.fails(1, [large / "model.safetensors", "the sizes in the configuration"],
                        command, large, *more)  # fmt: skip
         self.fails(1, [large / "state/checkpoint.safetensors",
-                       "the sizes in config.json"],
+                       "the sizes in the configuration"],
                    "train", "--resume", large, "--steps", 5)  # fmt: skip
         # Nor to a preset more than the machine has.
         self.fails(1, ["the sizes in model.*", "this machine has"], "info", PRESET,
@@ -312,10 +312,10 @@ class TestTrain(ProgramTest):
         self.fails(1, ["train.batch must be at most"], "train", PRESET, "--out", bad,
                    *SMALL, "--set", "train.batch=1152921504606846976", "--steps", 1)
         self.assertFalse(bad.exists())
-        self.fails(1, ["train.ema is 0.0 in this run, and cannot become 0.9"], "train",
+        self.fails(1, ["train.ema is 0.0 in this run and cannot be changed to 0.9"], "train",
                    "--resume", out, "--set", "train.ema=0.9")  # fmt: skip
         (out / "state/checkpoint.safetensors").unlink()
-        self.fails(1, ["checkpoint.safetensors", "is not there"],
+        self.fails(1, ["checkpoint.safetensors", "does not exist"],
                    "train", "--resume", out, "--steps", 5)  # fmt: skip
         (out / "model.safetensors").write_bytes(b"\x08")
         self.fails(1, ["model.safetensors"], "eval", out)

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "aft/io/safetensors.h"
-#include "aft/train/checkpoint.h"
+#include "aft/models/weights.h"
 #include "tests/scratch.h"
 
 namespace aft::tasks {
@@ -123,7 +123,7 @@ TEST(Generator, GoesOnFromAFile) {
     EXPECT_THROW(Generator(model, {}, path, {{}}), io::Error);
     EXPECT_THROW(Generator(model, {}, path, {{}, {256}}), c10::Error);
   }
-  train::save_tensors(path, {{"seen", torch::zeros({1, 1}, torch::kLong)}});
+  models::save_tensors(path, {{"seen", torch::zeros({1, 1}, torch::kLong)}});
   models::SequenceModel model(small("aft-simple"));
   EXPECT_THROW(Generator(model, {}, path, {{}}), io::Error);
 }
@@ -132,9 +132,9 @@ TEST(Generator, GoesOnFromAFile) {
 TEST(Generator, AFileThatAsksForAllMemory) {
   const std::string path = scratch() + "/generator_hostile";
   const int64_t kMuch = int64_t{1} << 40;
-  const auto failure = [&](const char* mixer, const train::NamedTensors& all,
+  const auto failure = [&](const char* mixer, const models::NamedTensors& all,
                            int64_t position) {
-    train::save_tensors(path, all, {{"position", std::to_string(position)}});
+    models::save_tensors(path, all, {{"position", std::to_string(position)}});
     models::SequenceModelConfig config = small(mixer);
     config.positions = false;  // streams without an end
     try {

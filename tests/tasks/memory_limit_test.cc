@@ -7,8 +7,9 @@
 #include <thread>
 
 #include "aft/io/safetensors.h"
+#include "aft/models/weights.h"
 #include "aft/tasks/task.h"
-#include "aft/train/checkpoint.h"
+#include "tests/tasks/memory_guard.h"
 #include "tests/tasks/small_models.h"
 
 namespace aft::tasks {
@@ -43,7 +44,7 @@ TEST(MemoryLimit, ModelsOfThisMachine) {
     within_memory([] { return at::empty({int64_t{1} << 50}); });
     ADD_FAILURE() << "no error";
   } catch (const base::ConfigError& e) {
-    EXPECT_NE(std::string(e.what()).find("the sizes in model.* ask for more "
+    EXPECT_NE(std::string(e.what()).find("the sizes in model.* need more "
                                          "than the "),
               std::string::npos)
         << e.what();
@@ -83,7 +84,7 @@ TEST(MemoryLimit, ModelsTakeLittleMoreThanTheirWeights) {
           continue;
         }
         double bytes = 0;
-        for (const auto& [name, x] : train::tensors_of(*model))
+        for (const auto& [name, x] : models::tensors_of(*model))
           bytes += static_cast<double>(x.nbytes());
         EXPECT_LE(limit.used(), 8 * bytes + 1e6) << bytes;
         large += bytes > 1e6;

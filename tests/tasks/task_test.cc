@@ -12,10 +12,11 @@
 #include <limits>
 
 #include "aft/io/safetensors.h"
+#include "aft/models/weights.h"
 #include "aft/tasks/memory_limit.h"
 #include "aft/tasks/presets.h"
-#include "aft/train/checkpoint.h"
 #include "tests/scratch.h"
+#include "tests/tasks/memory_guard.h"
 #include "tests/tasks/small_models.h"
 
 namespace aft::tasks {
@@ -34,7 +35,7 @@ class ModelDirectory : public ::testing::Test {
   void save(const std::string& tensor, int64_t element, double value) const {
     at::NoGradGuard no_grad;
     const models::SequenceModel model(config_);
-    const train::NamedTensors tensors = train::tensors_of(*model);
+    const models::NamedTensors tensors = models::tensors_of(*model);
     bool found = false;
     for (const auto& [name, x] : tensors) {
       if (name != tensor) continue;
@@ -42,12 +43,12 @@ class ModelDirectory : public ::testing::Test {
       found = true;
     }
     ASSERT_TRUE(found) << tensor;
-    train::save_tensors(file(), tensors);
+    models::save_tensors(file(), tensors);
   }
 
   std::string failure() const {
     try {
-      load_model(path_, config_);
+      load_sequence_model(path_, config_);
     } catch (const io::Error& e) {
       return e.what();
     }
@@ -66,7 +67,7 @@ TEST_F(ModelDirectory, WeightsThatAreNotFinite) {
   EXPECT_EQ(failure(), "no error");
   save("head.weight", 5, std::nan(""));
   EXPECT_EQ(failure(), file() +
-                           ": tensor 'head.weight' must have finite numbers "
+                           ": tensor 'head.weight' must have finite values "
                            "(as Float), got nan at element 5");
   save("blocks_1.norm1.bias", 0, -inf);
   EXPECT_EQ(failure(), file() +
@@ -94,8 +95,8 @@ TEST_F(ModelDirectory, WeightsOfASmallerModel) {
   const auto expect_refused = [&](const char* what) {
     EXPECT_EQ(failure().find(file() + ": has 60032 bytes of "), 0u)
         << what << failure();
-    EXPECT_NE(failure().find("weights, but the sizes in config.json "
-                             "ask for a model that takes more than 0.269 GB"),
+    EXPECT_NE(failure().find("weights, but the sizes in the "
+                             "configuration need more than 0.269 GB"),
               std::string::npos)
         << what << failure();
   };

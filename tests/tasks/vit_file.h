@@ -11,7 +11,7 @@
 #include <string>
 
 #include "aft/io/safetensors.h"
-#include "aft/train/checkpoint.h"
+#include "aft/models/weights.h"
 #include "tests/scratch.h"
 
 namespace aft::tasks {
@@ -89,7 +89,7 @@ inline Map hugging_face(const Map& from, const std::string& prefix) {
 
 inline std::string save(const Map& m, const std::string& name = "vit") {
   const std::string path = scratch() + "/" + name + ".safetensors";
-  train::save_tensors(path, {m.begin(), m.end()});
+  models::save_tensors(path, {m.begin(), m.end()});
   return path;
 }
 
@@ -113,7 +113,7 @@ inline std::set<std::string> names_of(const Map& m) {
   return out;
 }
 
-inline Map map_of(const train::NamedTensors& tensors) {
+inline Map map_of(const models::NamedTensors& tensors) {
   return {tensors.begin(), tensors.end()};
 }
 

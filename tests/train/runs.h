@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "aft/models/weights.h"
 #include "aft/tasks/task.h"
-#include "aft/train/checkpoint.h"
 #include "aft/train/trainer.h"
 #include "tests/scratch.h"
 #include "tests/train/ranks.h"
@@ -112,7 +112,7 @@ struct Trained {
 /// Parameters and buffers at the end, one after the other.
 inline torch::Tensor weights(Task& task) {
   std::vector<torch::Tensor> all;
-  for (const auto& item : tensors_of(task.model()))
+  for (const auto& item : models::tensors_of(task.model()))
     all.push_back(
         item.second.detach().cpu().flatten().to(torch::kDouble).clone());
   return torch::cat(all);

@@ -13,8 +13,8 @@
 #include <limits>
 
 #include "aft/io/safetensors.h"
+#include "aft/models/weights.h"
 #include "aft/tasks/language.h"
-#include "aft/train/checkpoint.h"
 #include "tests/scratch.h"
 #include "tests/train/normed_task.h"
 
@@ -83,7 +83,8 @@ TEST(Trainer, LearnsAndLeavesAModel) {
   EXPECT_GT(first, 4.5);
   EXPECT_LT(base::Json::parse(last)["validation"].get<double>(), 3);
   models::SequenceModel model(c.model);
-  load_tensors(directory + "/model.safetensors", tensors_of(*model));
+  models::load_tensors(io::RunDirectory(directory).weights(),
+                       models::tensors_of(*model));
 }
 
 TEST(Trainer, AStoppedRunEndsToTheBitAsOneThatWasNot) {

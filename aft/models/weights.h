@@ -1,4 +1,5 @@
-// Named tensors on disk, as safetensors: weights and training state.
+// Reads and writes the tensors of modules, and other named tensors, as
+// safetensors.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -8,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace aft::train {
+namespace aft::models {
 
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
@@ -22,17 +23,15 @@ void save_tensors(const std::string& path, const NamedTensors& tensors,
                   const std::map<std::string, std::string>& metadata = {});
 
 /// Fills `tensors` from a file, which must hold each of them with the same
-/// shape and type and only finite values. If `all`, extra tensors in the file
-/// are an error. Either all tensors are filled or none. Returns the metadata.
-/// Throws io::Error, which names the file, the tensor, and what was expected
-/// and found.
+/// shape and type and only finite values, and no others. Either all tensors are
+/// filled or none. Returns the metadata. Throws io::Error, which names the
+/// file, the tensor, and what was expected and found.
 std::map<std::string, std::string> load_tensors(const std::string& path,
-                                                const NamedTensors& tensors,
-                                                bool all = true);
+                                                const NamedTensors& tensors);
 
 /// Throws io::Error, which names the file, the tensor and the first bad
 /// element, unless every element of x is finite. Integer tensors always pass.
 void check_finite(const std::string& path, const std::string& name,
                   const torch::Tensor& x);
 
-}  // namespace aft::train
+}  // namespace aft::models

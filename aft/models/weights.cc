@@ -1,4 +1,4 @@
-#include "aft/train/checkpoint.h"
+#include "aft/models/weights.h"
 
 #include <ATen/ATen.h>
 
@@ -7,7 +7,7 @@
 #include "aft/base/escape.h"
 #include "aft/io/safetensors.h"
 
-namespace aft::train {
+namespace aft::models {
 namespace {
 
 io::DType dtype_of(const std::string& name, const at::Tensor& x) {
@@ -30,13 +30,6 @@ io::DType dtype_of(const std::string& name, const at::Tensor& x) {
       throw io::Error("tensor '" + name + "': the type " +
                       c10::toString(x.scalar_type()) + " cannot be saved");
   }
-}
-
-std::string text_of(const std::vector<int64_t>& shape) {
-  std::string out = "[";
-  for (size_t i = 0; i < shape.size(); ++i)
-    out += (i ? ", " : "") + std::to_string(shape[i]);
-  return out + "]";
 }
 
 }  // namespace
@@ -66,10 +59,9 @@ void save_tensors(const std::string& path, const NamedTensors& tensors,
 }
 
 std::map<std::string, std::string> load_tensors(const std::string& path,
-                                                const NamedTensors& tensors,
-                                                bool all) {
+                                                const NamedTensors& tensors) {
   const io::SafeTensors file = io::SafeTensors::open(path);
-  if (all && file.tensors().size() > tensors.size()) {
+  if (file.tensors().size() > tensors.size()) {
     for (const io::TensorView& view : file.tensors()) {
       bool known = false;
       for (const auto& [name, x] : tensors) known = known || name == view.name;
@@ -83,8 +75,8 @@ std::map<std::string, std::string> load_tensors(const std::string& path,
     if (view.dtype != dtype_of(name, x) || view.shape != x.sizes().vec()) {
       throw io::Error(path + ": tensor '" + name + "' must be " +
                       io::dtype_name(dtype_of(name, x)) + " " +
-                      text_of(x.sizes().vec()) + ", got " +
-                      io::dtype_name(view.dtype) + " " + text_of(view.shape));
+                      c10::str(x.sizes(), ", got ", io::dtype_name(view.dtype),
+                               " ", at::IntArrayRef(view.shape)));
     }
   }
   at::NoGradGuard no_grad;
@@ -109,10 +101,10 @@ void check_finite(const std::string& path, const std::string& name,
   if (good.all().item<bool>()) return;
   const int64_t at = at::argmin(good.to(at::kByte)).item<int64_t>();
   throw io::Error(path + ": tensor '" + name +
-                  "' must have finite numbers (as " +
+                  "' must have finite values (as " +
                   c10::toString(x.scalar_type()) + "), got " +
                   std::to_string(x.flatten()[at].item<double>()) +
                   " at element " + std::to_string(at));
 }
 
-}  // namespace aft::train
+}  // namespace aft::models

@@ -1,0 +1,95 @@
+// The layout of run directories, and the lock on them.
+#include "aft/io/run_directory.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "aft/io/file.h"
+#include "tests/scratch.h"
+
+namespace aft::io {
+namespace {
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(RunDirectory, NamesItsFiles) {
+  const RunDirectory d("runs/text");
+  EXPECT_EQ(d.path(), "runs/text");
+  EXPECT_EQ(d.config(), "runs/text/config.json");
+  EXPECT_EQ(d.weights(), "runs/text/model.safetensors");
+  EXPECT_EQ(d.checkpoint(), "runs/text/state/checkpoint.safetensors");
+  EXPECT_EQ(d.metrics(), "runs/text/metrics.jsonl");
+  EXPECT_EQ(d.curve(), "runs/text/curve.svg");
+  EXPECT_EQ(d.plots(), "runs/text/plots");
+}
+
+TEST(RunDirectory, ProvesThatItHoldsARun) {
+  const RunDirectory d(new_folder());
+  EXPECT_EQ(d.proof(), "");
+  make_directory(d.state());
+  EXPECT_FALSE(d.has_checkpoint());
+  write_file(d.checkpoint(), "");
+  EXPECT_TRUE(d.has_checkpoint());
+  EXPECT_EQ(d.proof(), "") << "killed before its configuration";
+  write_file(d.metrics(), "");
+  EXPECT_EQ(d.proof(), d.metrics());
+  write_file(d.weights(), "");
+  EXPECT_EQ(d.proof(), d.weights());
+  EXPECT_FALSE(d.has_config());
+  d.write_config("{}");
+  EXPECT_TRUE(d.has_config() && d.has_weights());
+  EXPECT_EQ(d.proof(), d.config());
+}
+
+TEST(RunDirectory, IsCreatedWithItsParent) {
+  const std::string top = new_folder();
+  const RunDirectory d(top + "/runs/text");
+  EXPECT_TRUE(d.create());
+  EXPECT_TRUE(exists(d.path()));
+  EXPECT_FALSE(d.create());
+  const std::string file = top + "/file";
+  write_file(file, "");
+  EXPECT_EQ(message_of([&] { RunDirectory(file).create(); }),
+            file + ": exists but is not a directory");
+  const std::string far = top + "/a/b/c";
+  EXPECT_EQ(message_of([&] { RunDirectory(far).create(); }).find(top + "/a/b:"),
+            0u);
+}
+
+TEST(RunLock, AdmitsOneProcess) {
+  const RunDirectory d(new_folder() + "/run");
+  {
+    RunLock lock, other;
+    lock.create(d);
+    EXPECT_EQ(message_of([&] { other.acquire(d); }),
+              d.path() + ": another process is training in this directory");
+  }
+  RunLock lock;
+  lock.acquire(d);
+}
+
+TEST(RunLock, CreatesNoRunInPlaceOfAnother) {
+  const RunDirectory d(new_folder());
+  make_directory(d.state());
+  write_file(d.checkpoint(), "of a run that was killed at its start");
+  write_file(d.state() + "/.unfinished-1-1", "");
+  { RunLock().create(d); }
+  EXPECT_FALSE(exists(d.state() + "/.unfinished-1-1"));
+  d.write_config("{}");
+  RunLock lock;
+  EXPECT_THROW(lock.create(d), RunExists);
+  EXPECT_EQ(message_of([&] { lock.create(d); }),
+            d.path() + ": already holds a run (config.json)");
+}
+
+}  // namespace
+}  // namespace aft::io
