@@ -14,9 +14,9 @@
 namespace aft::cli {
 namespace {
 
-/// Rank 0 has five connections with each of the others, four of them where all
-/// meet.
-void need_files(const train::LaunchEnvironment& environment) {
+/// Raises the limit of open files: rank 0 has five connections to each other
+/// rank, four of them of the store.
+void raise_file_limit(const train::LaunchEnvironment& environment) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
@@ -29,27 +29,27 @@ void need_files(const train::LaunchEnvironment& environment) {
                              std::to_string(limit.rlim_cur) + " (ulimit -Hn)");
 }
 
-/// Ends the process, from any thread, because of another one.
+/// Ends this process, from any thread, because a peer failed.
 std::function<void(const std::string&)>& give_up() {
   static std::function<void(const std::string&)> f;
   return f;
 }
 
-/// c10d reads from where all meet in a thread of its own too, whose exceptions
-/// (a connection that is reset) nobody takes.
-[[noreturn]] void end_of_thread() {
+/// c10d also reads from the store in a background thread, whose exceptions
+/// (such as a connection reset) are not caught.
+[[noreturn]] void on_terminate() {
   std::string why = "unknown";
   try {
     if (const std::exception_ptr e = std::current_exception())
       std::rethrow_exception(e);
   } catch (const std::system_error& e) {
     give_up()(train::host_of(train::launch_environment()) +
-              " has gone: " + train::reason(e));
+              " is gone: " + train::reason(e));
   } catch (const std::exception& e) {
     why = train::reason(e);
   } catch (...) {
   }
-  report_failure("an error that nobody took: " + why, 1);
+  report_failure("uncaught error: " + why, 1);
   std::abort();
 }
 
@@ -59,12 +59,13 @@ void run_distributed(
     const train::LaunchEnvironment& environment, double timeout,
     const std::function<std::string(const std::string&)>& advised,
     const std::function<void(train::Group&)>& work) {
-  need_files(environment);
+  raise_file_limit(environment);
   give_up() = [advised](const std::string& why) {
     _exit(report_failure(advised(why), kPeerFailed));
   };
-  std::set_terminate(end_of_thread);
-  // Given up in a long validation, say, or while files are read.
+  std::set_terminate(on_terminate);
+  // give_up() is called when a peer fails while this process is busy elsewhere,
+  // for example in a long validation.
   train::Group group(environment, timeout, give_up());
   try {
     work(group);

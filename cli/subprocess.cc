@@ -17,7 +17,7 @@ namespace {
 struct Pipe {
   Pipe() {
     if (pipe2(ends, O_CLOEXEC) != 0)
-      throw std::runtime_error(std::string("no pipe to a process: ") +
+      throw std::runtime_error(std::string("cannot create a pipe: ") +
                                std::strerror(errno));
   }
   ~Pipe() {
@@ -31,7 +31,7 @@ struct Pipe {
   int ends[2];
 };
 
-/// Appends what there is; false at the end.
+/// Appends the available bytes; false at the end of the stream.
 bool take(int from, std::string& to) {
   char buffer[4096];
   const ssize_t n = read(from, buffer, sizeof(buffer));
@@ -71,14 +71,14 @@ pid_t start_aft(std::vector<std::string> arguments, const Variables& variables,
   };
   const std::vector<char*> argv = pointers(arguments),
                            envp = pointers(environment);
-  // Between fork and exec only calls that are safe beside other threads.
+  // Between fork and exec, only async-signal-safe calls are allowed.
   const pid_t child = fork();
   if (child < 0)
-    throw std::runtime_error(std::string("no process of its own: ") +
+    throw std::runtime_error(std::string("cannot create a process: ") +
                              std::strerror(errno));
   if (child == 0) {
-    // Ctrl-C reaches it through the parent alone, once; and it does not outlive
-    // the parent.
+    // A separate process group: only the parent forwards Ctrl-C. The subprocess
+    // ends with the parent.
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (out >= 0) dup2(out, STDOUT_FILENO);
@@ -100,12 +100,12 @@ SubprocessResult run_aft(std::vector<std::string> arguments, bool keep_stderr) {
   out.close_write(), error.close_write();
   SubprocessResult result;
   std::string log;
-  bool open_out = true, open_error = true, told = false;
+  bool open_out = true, open_error = true, forwarded = false;
   while (open_out || open_error) {
     pollfd wait[] = {{open_out ? out.ends[0] : -1, POLLIN, 0},
                      {open_error ? error.ends[0] : -1, POLLIN, 0}};
     const int ready = poll(wait, 2, /*ms=*/200);
-    if (interrupted != 0 && !told) kill(child, SIGINT), told = true;
+    if (interrupted != 0 && !forwarded) kill(child, SIGINT), forwarded = true;
     if (ready < 0 && errno != EINTR) break;
     if (ready <= 0) continue;
     if (wait[0].revents != 0) open_out = take(out.ends[0], result.out);

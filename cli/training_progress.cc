@@ -19,7 +19,6 @@ void TrainingProgress::show(const train::Report& r, bool reported) {
            static_cast<long long>(r.step), static_cast<long long>(r.steps),
            r.loss);
   std::string line = text;
-  // Without a unit, examples are what is counted.
   if (!unit_.empty()) {
     snprintf(text, sizeof(text), "  %s %.4f", unit_.c_str(), r.loss * kBits);
     line += text;
@@ -35,7 +34,7 @@ void TrainingProgress::show(const train::Report& r, bool reported) {
     std::cerr << "\r" + line + "\033[K" + (r.validated ? "\n" : "");
     open_ = !r.validated;
   } else if (reported) {
-    std::cerr << line + "\n";  // in one piece: other ranks write there too
+    std::cerr << line + "\n";  // in one write: other ranks share stderr
   }
 }
 

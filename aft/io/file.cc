@@ -23,8 +23,8 @@ using namespace internal;
 
 namespace {
 
-// How files that are being written are called: then the process, a dash, and a
-// number.
+// The start of the names of temporary files; the process, a dash and a number
+// follow.
 constexpr const char* kUnfinished = ".unfinished-";
 
 constexpr const char* kNotRegular =
@@ -36,7 +36,7 @@ constexpr const char* kNotRegular =
               std::generic_category().message(error));
 }
 
-/// A system call, again where a signal came between.
+/// Repeats a system call that was interrupted by a signal.
 template <class F>
 auto retried(const F& call) {
   auto result = call();
@@ -45,7 +45,8 @@ auto retried(const F& call) {
 }
 
 void write_all(int fd, const Piece& piece, const std::string& name) {
-  constexpr size_t kChunk = size_t{1} << 30;  // Linux writes below 2 GB a call
+  constexpr size_t kChunk = size_t{1}
+                            << 30;  // Linux writes less than 2 GB per call
   const char* at = static_cast<const char*>(piece.data);
   for (size_t left = piece.bytes; left > 0;) {
     const ssize_t n =
@@ -56,24 +57,24 @@ void write_all(int fd, const Piece& piece, const std::string& name) {
   }
 }
 
-/// Writes may fail as late as here.
+/// Write errors may only be reported here.
 void sync_and_close(Fd& fd, const std::string& name) {
   if (retried([&] { return ::fsync(fd.get()); }) != 0)
     fail(name, "cannot be written", errno);
-  // EINTR: it is closed all the same.
+  // EINTR: the file is closed nevertheless.
   if (::close(fd.release()) != 0 && errno != EINTR)
     fail(name, "cannot be written", errno);
 }
 
-/// So that names in a directory outlast a failure of power.
+/// Makes the entries of a directory survive a power failure.
 void sync_directory(int fd, const std::string& name, const char* what) {
-  // EINVAL: a file system that has no such sync.
+  // EINVAL: the file system does not support it.
   if (retried([&] { return ::fsync(fd); }) != 0 && errno != EINVAL)
     fail(name, std::string(what) + ", but its directory cannot be synced",
          errno);
 }
 
-/// Of a path: what comes before its last name, "." where nothing does.
+/// The directory part of a path; "." if it has none.
 std::string directory_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -85,7 +86,7 @@ int open_directory(const std::string& path) {
 
 void sync_entry(const std::string& path, const char* what) {
   const Fd fd(open_directory(directory_of(path)));
-  // A directory that may be written to need not be one that can be read.
+  // A writable directory may not be readable.
   if (fd.get() < 0 && errno == EACCES) return;
   if (fd.get() < 0)
     fail(path, std::string(what) + ", but its directory cannot be opened",
@@ -93,8 +94,8 @@ void sync_entry(const std::string& path, const char* what) {
   sync_directory(fd.get(), path, what);
 }
 
-/// A new file beside the target, under a lock that says that its writer lives;
-/// removed at the end unless it was renamed.
+/// A temporary file in the directory of the target. A lock on it shows that its
+/// writer is alive. Removed by the destructor unless it was renamed.
 class Unfinished {
  public:
   Unfinished(int directory, const std::string& target) : directory_(directory) {
@@ -106,14 +107,15 @@ class Unfinished {
                      O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
       if (fd_ < 0 && (errno == EEXIST || errno == EINTR)) continue;
       if (fd_ < 0)
-        fail(target, "cannot be written: no file can be made beside it", errno);
-      // Whoever removes what is left over may have come between. A file system
-      // without locks has to do without.
-      struct stat there;
+        fail(target, "cannot be written: no file can be created next to it",
+             errno);
+      // Another process may have removed it before it was locked. File systems
+      // without locks get no protection.
+      struct stat info;
       const bool taken =
           retried([&] { return ::flock(fd_, LOCK_EX | LOCK_NB); }) != 0 &&
           errno == EWOULDBLOCK;
-      if (!taken && (::fstat(fd_, &there) != 0 || there.st_nlink > 0)) return;
+      if (!taken && (::fstat(fd_, &info) != 0 || info.st_nlink > 0)) return;
       ::close(fd_);
     }
   }
@@ -138,7 +140,7 @@ class Unfinished {
   bool renamed_ = false;
 };
 
-/// Whether a file may be one of ours: others may begin like that too.
+/// Whether the name is that of a temporary file; others may start alike.
 bool is_unfinished(const char* name) {
   const size_t stem = std::strlen(kUnfinished);
   if (std::strncmp(name, kUnfinished, stem) != 0) return false;
@@ -191,7 +193,8 @@ void internal::replace_file(const std::string& path,
     fail(name, "cannot be written: its directory '" + directory + "'", errno);
   Unfinished file(dir.get(), name);
   Fd fd(file.fd());
-  const Fd lock(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));  // until it is renamed
+  const Fd lock(
+      ::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));  // held until the rename
   if (replace && ::fchmod(fd.get(), old.st_mode & 0777) != 0)
     fail(name, "its mode cannot be set", errno);
   for (const Piece& piece : pieces) write_all(fd.get(), piece, name);
@@ -205,26 +208,26 @@ bool exists(const std::string& path) noexcept {
 }
 
 std::string read_file(const std::string& path, size_t limit) {
-  // O_NONBLOCK: a FIFO must be refused below, not waited for here.
+  // O_NONBLOCK: do not wait for a FIFO, which is rejected below.
   const Fd fd(open_file(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info;
   if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0)
     fail(path, "cannot be opened", errno);
   if (!S_ISREG(info.st_mode))
     throw Error(path + ": must be a regular file, got " +
-                (S_ISDIR(info.st_mode) ? "a directory" : "a special one"));
+                (S_ISDIR(info.st_mode) ? "a directory" : "a special file"));
   const auto too_large = [&](const std::string& size) {
     throw Error(path + ": must have at most " + std::to_string(limit) +
                 " bytes, got " + size);
   };
   const auto size = static_cast<size_t>(info.st_size);
   if (size > limit) too_large(std::to_string(size));
-  // To its end, not to its size: it may grow or be cut meanwhile, and the size
-  // of a file in /proc is 0.
+  // Read to the end rather than to the size: the file may change meanwhile, and
+  // files in /proc have size 0.
   std::string out;
   for (size_t done = 0;;) {
     constexpr size_t kChunk = size_t{1} << 16;
-    // One byte more than there should be, to see the end.
+    // One byte more than expected, to detect the end.
     if (done == out.size()) out.resize(std::max(size + 1, done + kChunk));
     const ssize_t n = retried(
         [&] { return ::read(fd.get(), &out[done], out.size() - done); });
@@ -242,7 +245,7 @@ void write_file(const std::string& path, const std::string& text) {
 }
 
 void append_file(const std::string& path, const std::string& text) {
-  // O_NONBLOCK: not to wait until somebody reads from a FIFO.
+  // O_NONBLOCK: do not wait for a reader of a FIFO.
   Fd fd(retried([&] {
     return ::open(path.c_str(),
                   O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
@@ -260,10 +263,10 @@ void append_file(const std::string& path, const std::string& text) {
 
 bool make_directory(const std::string& path) {
   const bool made = ::mkdir(path.c_str(), 0777) == 0;
-  if (!made && errno != EEXIST) fail(path, "cannot be made", errno);
-  // Also where it was there: whoever made it may have been killed before this.
+  if (!made && errno != EEXIST) fail(path, "cannot be created", errno);
+  // Also if it existed: its creator may have been killed before the sync.
   const std::string name = path.substr(0, path.find_last_not_of('/') + 1);
-  sync_entry(name, "is made");
+  sync_entry(name, "is created");
   return made;
 }
 

@@ -1,5 +1,5 @@
 // The safetensors reader and writer. Reading: map the file, parse the header,
-// prove that the tensors tile the data exactly. Writing: build the header.
+// check that the tensors tile the data exactly. Writing: build the header.
 #include "aft/io/safetensors.h"
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ namespace {
 
 static_assert(sizeof(size_t) == 8, "offsets in the file are 64 bits");
 
-// Sorts entries by their place and proves that they tile data_bytes exactly.
+// Sorts entries by offset and checks that they tile data_bytes exactly.
 void check_layout(const std::string& path, std::vector<Entry>& entries,
                   uint64_t data_bytes) {
   const auto name_less = [](const Entry& a, const Entry& b) {
@@ -50,7 +50,7 @@ void check_layout(const std::string& path, std::vector<Entry>& entries,
       fail(path, tensor_text(e.name) + "data_offsets " + list(e.offsets) +
                      " must lie in the data, got " +
                      std::to_string(data_bytes) +
-                     " bytes of data (file cut short?)");
+                     " bytes of data (truncated file?)");
     }
     const size_t bytes = checked_bytes(path, e.name, e.dtype, e.shape);
     if (end - begin != bytes) {
@@ -149,7 +149,7 @@ size_t dtype_size(DType dtype) { return info(dtype).size; }
 const char* dtype_name(DType dtype) { return info(dtype).name; }
 
 SafeTensors SafeTensors::open(const std::string& path) {
-  // O_NONBLOCK: a FIFO must be refused below, not waited for here.
+  // O_NONBLOCK: do not wait for a FIFO, which is rejected below.
   const Fd fd(open_file(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) fail_errno(path, "cannot open", errno);
   struct stat st;
@@ -178,7 +178,7 @@ SafeTensors SafeTensors::open(const std::string& path) {
     fail(path, "header of " + std::to_string(length) +
                    " bytes must fit in the file, got " +
                    std::to_string(bytes - kPrefixBytes) +
-                   " bytes after the length (file cut short?)");
+                   " bytes after the length (truncated file?)");
   }
   const char* header = static_cast<const char*>(map) + kPrefixBytes;
   const char* data = header + length;
@@ -186,7 +186,7 @@ SafeTensors SafeTensors::open(const std::string& path) {
     fail(path, "header must begin with '{', got " +
                    (length ? quote(std::string(1, *header)) : "no header"));
   }
-  if (std::memchr(header, 0, length)) {  // would end the parse as if at the end
+  if (std::memchr(header, 0, length)) {  // the parser would take it for the end
     fail(path, "header must be JSON, got a zero byte in it");
   }
   HeaderParser parser(path);
@@ -219,7 +219,7 @@ const TensorView* SafeTensors::find(const std::string& name) const {
 
 const TensorView& SafeTensors::at(const std::string& name) const {
   if (const TensorView* found = find(name)) return *found;
-  // A hint, so bounded: the longest names and the largest files do without.
+  // Only a hint, so its cost is bounded: none for very long names.
   constexpr size_t kMaxName = 256, kMaxNames = 4096;
   const TensorView* nearest = nullptr;
   size_t least = kMaxName + 1;

@@ -1,5 +1,8 @@
 #include "aft/train/metrics.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -40,10 +43,15 @@ std::optional<Metrics> parse(const std::string& line) {
   return out;
 }
 
+/// A file that cannot be accessed is not missing: reading it reports why.
+bool missing(const std::string& path) {
+  return access(path.c_str(), F_OK) != 0 && errno == ENOENT;
+}
+
 void for_each_line(
     const std::string& path,
     const std::function<void(const std::string&, Metrics)>& call) {
-  if (!io::exists(path)) return;
+  if (missing(path)) return;
   constexpr size_t kLimit = size_t{1} << 30;  // millions of lines
   std::istringstream in(io::read_file(path, kLimit));
   for (std::string line; std::getline(in, line);)
@@ -75,7 +83,7 @@ std::vector<Metrics> read_metrics(const std::string& path) {
 }
 
 Metrics truncate_metrics(const std::string& path, int64_t step) {
-  if (!io::exists(path)) return {};
+  if (missing(path)) return {};
   Metrics last;
   std::string kept;
   for_each_line(path, [&](const std::string& line, Metrics m) {

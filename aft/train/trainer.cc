@@ -237,7 +237,8 @@ Validation together(Group& group, Task& task) {
 
 /// The line of the metrics for a report.
 Metrics metrics_of(const Report& r) {
-  Metrics m{r.step, r.loss, r.rate, r.norm, r.seconds, r.tokens_per_second};
+  Metrics m{r.step, r.loss, r.rate, r.norm, r.seconds, r.tokens_per_second,
+            {},     {}};
   if (!r.validated) return m;
   m.validation = r.validation.loss, m.values = r.validation.shares;
   if (r.sparsity) {

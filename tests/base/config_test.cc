@@ -138,7 +138,7 @@ TEST(Config, HostileFiles) {
             "must have at most 16777216 bytes, got 16777217");
   EXPECT_NE(failure([] {
               io::read_json_file("/dev/zero");
-            }).find("/dev/zero: must be a regular file, got a special one"),
+            }).find("/dev/zero: must be a regular file, got a special file"),
             std::string::npos);
   EXPECT_NE(failure([] { io::read_json_file("/"); }).find("got a directory"),
             std::string::npos);

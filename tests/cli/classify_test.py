@@ -304,7 +304,7 @@ class TestClasses(ClassesTest):
         weights = (self.shapes / "model.safetensors").read_bytes()
         torn = copy(self.shapes, self.work / "torn", "model.safetensors",
                     weights[:3000])  # fmt: skip
-        self.fails(1, [torn / "model.safetensors", "cut short"], *words, torn)
+        self.fails(1, [torn / "model.safetensors", "truncated"], *words, torn)
         (torn / "model.safetensors").unlink()
         self.fails(1, [torn / "model.safetensors"], *words, torn)
 
@@ -338,7 +338,7 @@ class TestClasses(ClassesTest):
             ("config.json", b'{"task": ', ["JSON"]),
             ("config.json", mismatch, ["model.classes", "4", "got 3"]),
             ("config.json", mixer, ["model.mixer", "'conv'"]),
-            ("model.safetensors", weights[:3000], ["cut short"]),
+            ("model.safetensors", weights[:3000], ["truncated"]),
             ("model.safetensors", other, ["head.weight", "[3, 16]", "[6, 16]"]),
         )):  # fmt: skip
             model = copy(self.colours, self.work / str(i), name, content)

@@ -111,7 +111,7 @@ class Launch(Runs):
             self.fails(1, words, *small, env=os.environ | variables)
         alone = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
                  "MASTER_PORT": str(free_port())}  # fmt: skip
-        self.fails(3, ["[0] rank 1 has not come"], *small, "--timeout", 1,
+        self.fails(3, ["[0] rank 1 has not joined"], *small, "--timeout", 1,
                    env=os.environ | alone)  # fmt: skip
         alone["RANK"] = "1"
         self.fails(3, ["[1] rank 0, at", "cannot be reached"], *small, "--timeout", 1,

@@ -38,12 +38,12 @@ class Peer(Runs):
         self.succeed("train", "--resume", out, "--set", "train.steps=1")
 
     def test_a_rank_that_is_killed(self):
-        self.lose(1, signal.SIGKILL, "does not answer", processes=4)
-        self.lose(0, signal.SIGKILL, "has gone")
+        self.lose(1, signal.SIGKILL, "does not respond", processes=4)
+        self.lose(0, signal.SIGKILL, "is gone")
 
     def test_a_rank_that_hangs(self):
-        self.lose(1, signal.SIGSTOP, "does not answer")
-        self.lose(0, signal.SIGSTOP, "does not answer")
+        self.lose(1, signal.SIGSTOP, "does not respond")
+        self.lose(0, signal.SIGSTOP, "does not respond")
 
     def test_a_rank_that_dies_in_a_long_validation(self):
         """Who is at work for long, and waits for nobody, ends too."""
@@ -67,7 +67,7 @@ class Peer(Runs):
         self.assertGreater(time.monotonic() - begun, 4)
         self.assertEqual(runs[0].returncode, 3, errors)
         last = errors.splitlines()[-1]
-        self.assertIn("rank 1 does not answer", last)
+        self.assertIn("rank 1 does not respond", last)
         self.assertIn(f"aft train --resume {out}", last)
         self.assertEqual(len(metrics(out)), 1)  # it never came back
 
@@ -139,7 +139,7 @@ class Peer(Runs):
         self.assertEqual(run.returncode, 3, errors)
         last = errors.splitlines()[-1]
         self.assertIn("aft: [1] rank 0, at 127.0.0.1:", last)
-        self.assertIn("has gone", last)
+        self.assertIn("is gone", last)
 
     def test_an_interface_that_is_not_there(self):
         done = aft("launch", "-n", 2, "--", "train", PRESET, "--out",
@@ -211,7 +211,7 @@ class Namespaces(Runs):
             last = errors.splitlines()[-1]
             self.assertIn(f"rank {1 - rank}", last)
             # By what the machine first hears of it.
-            self.assertRegex(last, "does not answer|has gone")
+            self.assertRegex(last, "does not respond|is gone")
 
 
 if __name__ == "__main__":

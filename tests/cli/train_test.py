@@ -319,7 +319,7 @@ class TestTrain(ProgramTest):
                    "train", "--resume", out, "--steps", 5)  # fmt: skip
         (out / "model.safetensors").write_bytes(b"\x08")
         self.fails(1, ["model.safetensors"], "eval", out)
-        self.fails(1, ["cannot be made"], "train", PRESET, "--out", "/proc/x", *SMALL)
+        self.fails(1, ["cannot be created"], "train", PRESET, "--out", "/proc/x", *SMALL)
 
 
 if __name__ == "__main__":

@@ -121,8 +121,9 @@ TEST_F(WriteFile, MakesDirectories) {
     make_directory(directory_ + "/no/d");
     FAIL() << "no error";
   } catch (const Error& e) {
-    EXPECT_EQ(e.what(),
-              directory_ + "/no/d: cannot be made: No such file or directory");
+    EXPECT_EQ(
+        e.what(),
+        directory_ + "/no/d: cannot be created: No such file or directory");
   }
 }
 
@@ -218,8 +219,8 @@ TEST_F(ReadFile, WhatCannotBeRead) {
   refused(path, 4, "must have at most 4 bytes, got 5");
   refused("/proc/self/status", 4, "must have at most 4 bytes, got more");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  refused(pipe, 10, "must be a regular file, got a special one");
-  refused("/dev/zero", 10, "must be a regular file, got a special one");
+  refused(pipe, 10, "must be a regular file, got a special file");
+  refused("/dev/zero", 10, "must be a regular file, got a special file");
   refused(directory_, 10, "must be a regular file, got a directory");
 }
 

@@ -273,7 +273,7 @@ TEST_F(SafeTensorsTest, RefusesDataThatIsNotTiled) {
                     "data must end with the last tensor at offset 4, got 5");
   expect_bad_header(two("[0,2]", "[2,4]"), 3,
                     "tensor 'b': data_offsets [2, 4] must lie in the data, got "
-                    "3 bytes of data (file cut short?)");
+                    "3 bytes of data (truncated file?)");
   expect_bad_header("{}", 1, "at offset 0, got 1 bytes");
   std::string ones = "[1";
   for (int i = 0; i < 64; ++i) ones += ",1";
@@ -377,9 +377,10 @@ TEST_F(SafeTensorsTest, AFailedSaveLeavesTheOldFile) {
     if (geteuid() == 0 && seteuid(65534) != 0) throw Error("no seteuid");
     save_safetensors(path_, {large});
   });
-  EXPECT_EQ(denied, "safetensors '" + path_ +
-                        "': cannot be written: no file can be made beside it: "
-                        "Permission denied");
+  EXPECT_EQ(denied,
+            "safetensors '" + path_ +
+                "': cannot be written: no file can be created next to it: "
+                "Permission denied");
   EXPECT_EQ(get(), before);
   EXPECT_EQ(listing().size(), 1u);
 }

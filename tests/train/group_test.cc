@@ -97,7 +97,7 @@ TEST(Group, OneThatLivesButDoesNotComeIsNamed) {
       FAIL();
     } catch (const PeerError& e) {
       EXPECT_NE(std::string(e.what()).find(
-                    "rank 1 lives, but has not come to an exchange"),
+                    "rank 1 is alive but has not joined an exchange"),
                 std::string::npos)
           << e.what();
     }
@@ -121,7 +121,7 @@ TEST(Group, WhoDoesNotComeAtAllIsNamed) {
     Group g(environment, 1);
     FAIL();
   } catch (const PeerError& e) {
-    EXPECT_NE(std::string(e.what()).find("ranks 1 and 2 have not come to "
+    EXPECT_NE(std::string(e.what()).find("ranks 1 and 2 have not joined at "
                                          "127.0.0.1:"),
               std::string::npos)
         << e.what();
@@ -167,7 +167,7 @@ TEST(Group, WhoDiesWhileTheyConnectIsNamed) {
   const Store store = meet(other, false, std::chrono::seconds(20));
   store->set("beat/1", {'0', ' ', '0'});  // its last sign of life
   first.join();
-  EXPECT_NE(said.find("rank 1 does not answer"), std::string::npos) << said;
+  EXPECT_NE(said.find("rank 1 does not respond"), std::string::npos) << said;
   EXPECT_LT(seconds_since(begin), 15);  // ten timeouts are 20
 }
 
@@ -185,7 +185,7 @@ TEST(Group, ARankZeroThatListensAndSaysNothingIsNamed) {
   const auto begin = steady_clock::now();
   const std::string said = refusal(environment, 1);
   EXPECT_EQ(said.find("rank 0, at 127.0.0.1:"), 0u) << said;
-  EXPECT_NE(said.find("does not answer"), std::string::npos) << said;
+  EXPECT_NE(said.find("does not respond"), std::string::npos) << said;
   EXPECT_LT(seconds_since(begin), 15);
   // It stays: a thread of c10d's, which takes no exception, reads from it.
   EXPECT_GE(fd, 0);
@@ -270,12 +270,13 @@ TEST(Group, TwoOfTheSameRankAreRefused) {
     watch->gather("127.0.0.1");
     FAIL() << "no error";
   } catch (const PeerError& e) {
-    EXPECT_NE(std::string(e.what()).find("rank 0 has come to 127.0.0.1:"),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(e.what()).find("rank 0 has already joined at 127.0.0.1:"),
+        std::string::npos)
         << e.what();
   }
   first.join();
-  EXPECT_NE(said.find("rank 1 has not come"), std::string::npos) << said;
+  EXPECT_NE(said.find("rank 1 has not joined"), std::string::npos) << said;
 }
 
 TEST(Group, AnAddressThatOthersCannotReachIsRefused) {
@@ -286,8 +287,9 @@ TEST(Group, AnAddressThatOthersCannotReachIsRefused) {
   const auto watch = watch_of(environment, 1, 10);
   EXPECT_THROW(watch->gather("192.0.2.7"), PeerError);
   first.join();
-  EXPECT_NE(said.find("rank 0 would have the others reach it at 127."),
-            std::string::npos)
+  EXPECT_NE(
+      said.find("rank 0 can only be reached from its own machine, at 127."),
+      std::string::npos)
       << said;
   EXPECT_NE(said.find("GLOO_SOCKET_IFNAME"), std::string::npos) << said;
 }

@@ -31,20 +31,20 @@ std::shared_ptr<gloo::transport::Device> device_of(const std::string& own) {
 
 c10::intrusive_ptr<Gloo> connect(const LaunchEnvironment& environment,
                                  const Store& store, const std::string& own,
-                                 const std::shared_ptr<Heartbeat>& watch) {
+                                 const std::shared_ptr<Heartbeat>& heartbeat) {
   const auto made = std::make_shared<c10::intrusive_ptr<Gloo>>();
   const auto options = Gloo::Options::create(kNever);
   options->devices.push_back(device_of(own));
-  watch->in_thread("connecting the processes", [=] {
+  heartbeat->in_thread("connecting the processes", [=] {
     *made = c10::make_intrusive<Gloo>(store, environment.rank, environment.size,
                                       options);
   });
   return *made;
 }
 
-void wait_for(const Work& work, const std::shared_ptr<Heartbeat>& watch) {
-  const std::shared_ptr<Outcome> outcome = watch->expect();
-  work->getFuture()->addCallback([watch, outcome](c10::ivalue::Future& f) {
+void wait_for(const Work& work, const std::shared_ptr<Heartbeat>& heartbeat) {
+  const std::shared_ptr<PendingOperation> pending = heartbeat->make_pending();
+  work->getFuture()->addCallback([heartbeat, pending](c10::ivalue::Future& f) {
     std::string error;
     if (f.hasError()) {
       try {
@@ -53,9 +53,9 @@ void wait_for(const Work& work, const std::shared_ptr<Heartbeat>& watch) {
         error = reason(e);
       }
     }
-    watch->came(*outcome, error);
+    heartbeat->complete(*pending, error);
   });
-  watch->wait(*outcome, kExchange);
+  heartbeat->wait(*pending, kExchange);
 }
 
 enum class Kind { kSum, kBroadcast };
@@ -77,20 +77,21 @@ struct Group::Exchanges {
 
   Open begin(Kind kind, const at::Tensor& x,
              const LaunchEnvironment& environment,
-             const std::shared_ptr<Heartbeat>& watch) {
+             const std::shared_ptr<Heartbeat>& heartbeat) {
     const bool sum = kind == Kind::kSum;
-    watch->enter();
+    heartbeat->enter();
     if (Nccl::takes(x)) {
-      if (!nccl) nccl = Nccl::connect(environment, store, x.device(), watch);
+      if (!nccl)
+        nccl = Nccl::connect(environment, store, x.device(), heartbeat);
       return {x, x, sum ? nccl->sum(x) : nccl->broadcast(x)};
     }
     std::vector<at::Tensor> sent{x.cpu()};  // x itself if it is on the CPU
     return {x, sent[0], sum ? gloo->allreduce(sent) : gloo->broadcast(sent)};
   }
 
-  void finish(const Open& one, const std::shared_ptr<Heartbeat>& watch) {
+  void finish(const Open& one, const std::shared_ptr<Heartbeat>& heartbeat) {
     if (Nccl::takes(one.sent)) return nccl->finish(one.work);
-    wait_for(one.work, watch);
+    wait_for(one.work, heartbeat);
     at::Tensor x = one.x;
     if (!x.is_same(one.sent)) x.copy_(one.sent);
   }

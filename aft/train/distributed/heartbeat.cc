@@ -37,12 +37,12 @@ std::string named(const std::vector<int>& ranks) {
   return out;
 }
 
-constexpr char kSilent[] = " does not answer: dead, hanging or cut off";
+constexpr char kSilent[] = " does not respond: dead, hanging or disconnected";
 
 std::string silence(const std::vector<int>& ranks) {
-  return named(ranks) + (ranks.size() == 1
-                             ? kSilent
-                             : " do not answer: dead, hanging or cut off");
+  return named(ranks) +
+         (ranks.size() == 1 ? kSilent
+                            : " do not respond: dead, hanging or disconnected");
 }
 
 bool only_here(const std::string& address) {
@@ -67,16 +67,16 @@ std::string Heartbeat::seen() const {
 
 void Heartbeat::gather(const std::string& address) {
   const std::shared_ptr<std::string> why = std::make_shared<std::string>();
-  const std::shared_ptr<Outcome> outcome =
-      begin([this, address, why] { *why = come(address); });
+  const std::shared_ptr<PendingOperation> pending =
+      begin([this, address, why] { *why = join(address); });
   {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait_for(lock, timeout_ + 2 * kBeats * kBeat,
-                      [&] { return outcome->done; });
-    if (!outcome->done)
+                      [&] { return pending->done; });
+    if (!pending->done)
       throw PeerError(host_of(environment_) + kSilent + seen());
-    if (!outcome->error.empty())
-      throw PeerError(host_of(environment_) + " has gone");
+    if (!pending->error.empty())
+      throw PeerError(host_of(environment_) + " is gone");
     if (!why->empty()) throw PeerError(*why);
     answered_ = Clock::now();
   }
@@ -86,16 +86,16 @@ void Heartbeat::gather(const std::string& address) {
 }
 
 /// Returns why the group cannot form; "" if it has formed.
-std::string Heartbeat::come(const std::string& address) {
+std::string Heartbeat::join(const std::string& address) {
   const std::string own =
       address + " " + std::to_string(getpid()) + " " +
       std::to_string(Clock::now().time_since_epoch().count());
   const std::string there = text_of(store_->compareSet(
       place_key(environment_.rank), bytes_of(""), bytes_of(own)));
   if (there != own)
-    return "rank " + std::to_string(environment_.rank) + " has come to " +
-           place_of(environment_) +
-           " already: two processes were given the same rank";
+    return "rank " + std::to_string(environment_.rank) +
+           " has already joined at " + place_of(environment_) +
+           ": two processes were given the same rank";
   beat(0);
   std::vector<std::string> keys;
   for (int r = 0; r < environment_.size; ++r) keys.push_back(beat_key(r));
@@ -109,7 +109,7 @@ std::string Heartbeat::come(const std::string& address) {
       for (int r = 0; r < environment_.size; ++r)
         if (!store_->check({beat_key(r)})) missing.push_back(r);
       why = named(missing) + (missing.size() == 1 ? " has" : " have") +
-            " not come to " + place_of(environment_) + " within " +
+            " not joined at " + place_of(environment_) + " within " +
             std::to_string(timeout_.count() / 1000) + " s";
       break;
     }
@@ -119,9 +119,9 @@ std::string Heartbeat::come(const std::string& address) {
     const std::string first = text_of(store_->get(place_key(0)));
     const std::string its = first.substr(0, first.find(' '));
     if (only_here(its))
-      why = "rank 0 would have the others reach it at " + its +
-            ", which is its own machine only: name its address in "
-            "MASTER_ADDR, or its interface in GLOO_SOCKET_IFNAME";
+      why = "rank 0 can only be reached from its own machine, at " + its +
+            ": set MASTER_ADDR to its address or GLOO_SOCKET_IFNAME to its "
+            "network interface";
   }
   if (why.empty()) return "";
   tell(why);
@@ -149,7 +149,8 @@ void Heartbeat::fail(const std::string& why) {
     changed_.notify_all();
   }
   if (!known) {
-    const std::shared_ptr<Outcome> told = begin([this, fault] { tell(fault); });
+    const std::shared_ptr<PendingOperation> told =
+        begin([this, fault] { tell(fault); });
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait_for(lock, 10 * kBeat, [&] { return told->done; });
   }
@@ -210,7 +211,7 @@ void Heartbeat::answer() {
 /// host has gone, or by c10d's timeout.
 std::string Heartbeat::lost() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return Clock::now() - answered_ > timeout_ ? kSilent + seen() : " has gone";
+  return Clock::now() - answered_ > timeout_ ? kSilent + seen() : " is gone";
 }
 
 void Heartbeat::beat(int64_t count) {
@@ -329,8 +330,8 @@ bool Heartbeat::judge(const std::vector<Beat>& before,
     tell(silence(silent) + seen());
   } else if (!late.empty()) {
     tell(named(late) +
-         (late.size() == 1 ? " lives, but has" : " live, but have") +
-         " not come to an exchange for " +
+         (late.size() == 1 ? " is alive but has" : " are alive but have") +
+         " not joined an exchange for " +
          std::to_string(kPatience * timeout_.count() / 1000) + " s" + seen());
   } else {
     tell(last);
@@ -340,39 +341,40 @@ bool Heartbeat::judge(const std::vector<Beat>& before,
 
 // ---- waiting ----------------------------------------------------------------
 
-void Heartbeat::came(Outcome& outcome, const std::string& error) {
+void Heartbeat::complete(PendingOperation& pending, const std::string& error) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  outcome.done = true, outcome.error = error;
+  pending.done = true, pending.error = error;
   changed_.notify_all();
 }
 
 /// Runs f() in a detached thread that keeps this object alive: a request to
 /// rank 0 may block forever.
-std::shared_ptr<Outcome> Heartbeat::begin(const std::function<void()>& f) {
-  const std::shared_ptr<Outcome> outcome = expect();
-  std::thread([self = shared_from_this(), outcome, f] {
+std::shared_ptr<PendingOperation> Heartbeat::begin(
+    const std::function<void()>& f) {
+  const std::shared_ptr<PendingOperation> pending = make_pending();
+  std::thread([self = shared_from_this(), pending, f] {
     std::string error;
     try {
       f();
     } catch (const std::exception& e) {
       error = reason(e);
     }
-    self->came(*outcome, error);
+    self->complete(*pending, error);
   }).detach();
-  return outcome;
+  return pending;
 }
 
-void Heartbeat::wait(const Outcome& outcome, const std::string& what) {
+void Heartbeat::wait(const PendingOperation& pending, const std::string& what) {
   const milliseconds pause = std::min(timeout_ / 4, milliseconds(1000));
   Clock::time_point begin = Clock::now(), last = begin;
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
     changed_.wait_for(lock, pause,
-                      [&] { return outcome.done || !fault_.empty(); });
-    if (outcome.done && outcome.error.empty()) return;
+                      [&] { return pending.done || !fault_.empty(); });
+    if (pending.done && pending.error.empty()) return;
     if (!fault_.empty()) throw PeerError(fault_);
-    if (outcome.done)
-      blame(lock, what + " failed" + seen() + ": " + outcome.error, false);
+    if (pending.done)
+      blame(lock, what + " failed" + seen() + ": " + pending.error, false);
     // If rank 0 does not answer, the background thread blocks and cannot report
     // it, so answered_ is checked here.
     const Clock::time_point now = Clock::now();
@@ -384,7 +386,7 @@ void Heartbeat::wait(const Outcome& outcome, const std::string& what) {
       continue;
     }
     if (now - begin >= kPatience * timeout_)
-      blame(lock, what + seen() + ": no answer for too long", true);
+      blame(lock, what + seen() + ": timed out", true);
     if (!asked_ && now - begin >= timeout_ / 2) asked_ = true, ++look_;
     changed_.notify_all();
   }

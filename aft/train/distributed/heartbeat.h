@@ -29,8 +29,8 @@ namespace aft::train {
 constexpr std::chrono::hours kNever(24 * 365);
 constexpr char kExchange[] = "an exchange between the processes";
 
-/// The state of an operation that is being waited for.
-struct Outcome {
+/// An operation that completes in another thread.
+struct PendingOperation {
   bool done = false;
   std::string error;  // empty if it succeeded
 };
@@ -50,14 +50,14 @@ class Heartbeat : public std::enable_shared_from_this<Heartbeat> {
   /// others, and starts monitoring. Throws PeerError.
   void gather(const std::string& address);
 
-  std::shared_ptr<Outcome> expect() const {
-    return std::make_shared<Outcome>();
+  std::shared_ptr<PendingOperation> make_pending() const {
+    return std::make_shared<PendingOperation>();
   }
-  /// Completes an outcome. May be called from any thread.
-  void came(Outcome& outcome, const std::string& error);
-  /// Waits for an outcome. `what` names the operation in error messages. Throws
-  /// PeerError, which names the failed rank.
-  void wait(const Outcome& outcome, const std::string& what);
+  /// Completes an operation. May be called from any thread.
+  void complete(PendingOperation& pending, const std::string& error);
+  /// Waits for an operation. `what` names the operation in error messages.
+  /// Throws PeerError, which names the failed rank.
+  void wait(const PendingOperation& pending, const std::string& what);
   /// Runs f() in a separate thread, which is abandoned if a peer never
   /// responds. Throws PeerError as wait() does.
   void in_thread(const std::string& what, const std::function<void()>& f) {
@@ -79,8 +79,8 @@ class Heartbeat : public std::enable_shared_from_this<Heartbeat> {
   struct Beat {
     int64_t count = 0, entered = 0;
   };
-  std::shared_ptr<Outcome> begin(const std::function<void()>& f);
-  std::string come(const std::string& address);
+  std::shared_ptr<PendingOperation> begin(const std::function<void()>& f);
+  std::string join(const std::string& address);
   void run();
   void guard();
   void beat(int64_t count);
