@@ -52,8 +52,8 @@ void follow_classes(int64_t& classes, const LabelledConfig& data) {
   const int64_t known = static_cast<int64_t>(data.classes.size());
   if (classes == 0) classes = known > 0 ? known : kClasses;
   check(known == 0 || classes == known,
-        "model.classes must be what data.classes names, " +
-            std::to_string(known) + " (or not be named), got " +
+        "model.classes must be the number of data.classes, " +
+            std::to_string(known) + " (or not be given), got " +
             std::to_string(classes));
 }
 
@@ -76,7 +76,7 @@ Json complete_classifier(const Json& given, const LabelledConfig& data) {
     check(value == side / model.patch,
           std::string("model.") + key + " must be data." + from +
               " / model.patch = " + std::to_string(side / model.patch) +
-              " (or not be named), got " + std::to_string(value));
+              " (or not be given), got " + std::to_string(value));
   };
   patches("rows", model.rows, "height", data.height);
   patches("columns", model.columns, "width", data.width);
@@ -128,36 +128,37 @@ Json complete(const Json& given) {
 std::unique_ptr<train::Task> make(Json& json, const ProgressCallback&) {
   ClassificationConfig config = config_as<ClassificationConfig>(json);
   auto& data = config.data;
-  data::LabelledImages pictures = data::LabelledImages::open(
+  data::LabelledImages dataset = data::LabelledImages::open(
       data.path, data.valid_images, std::max(data.height, data.width));
-  const std::string found = pictures.fingerprint();
+  const std::string found = dataset.fingerprint();
   const std::string name =
-      data.path.empty() ? "the built-in pictures" : data.path;
+      data.path.empty() ? "the built-in images" : data.path;
   check_fingerprint(name, data.fingerprint, found);
-  if (!data.classes.empty() && data.classes != pictures.classes())
+  if (!data.classes.empty() && data.classes != dataset.classes())
     throw data::DataError(
-        name + ": its " + std::to_string(pictures.classes().size()) +
-        " classes are not the " + std::to_string(data.classes.size()) +
-        " that the run began with (data.classes)");
+        name + ": its " + std::to_string(dataset.classes().size()) +
+        " classes differ from the " + std::to_string(data.classes.size()) +
+        " that the run started with (data.classes)");
   if (!data.path.empty()) data.path = absolute(data.path);
-  data.classes = pictures.classes(), data.fingerprint = found;
+  data.classes = dataset.classes(), data.fingerprint = found;
   const int64_t C = static_cast<int64_t>(data.classes.size());
   if (C < 2)
     throw data::DataError(name + ": expected two classes or more, got " +
                           std::to_string(C) +
                           (C == 1 ? ", '" + data.classes[0] + "'" : ""));
-  const int64_t named = config.model["classes"];
-  check(named == C || named == kClasses,
-        "model.classes must be what the data have, " + std::to_string(C) +
-            " (or not be named), got " + std::to_string(named));
+  const int64_t given = config.model["classes"];
+  check(given == C || given == kClasses,
+        "model.classes must be the number of classes of the data, " +
+            std::to_string(C) + " (or not be given), got " +
+            std::to_string(given));
   config.model["classes"] = C;
   check(
       data.mixup == 0 && data.cutmix == 0 ? true : config.train.batch % 2 == 0,
       "train.batch must be even for data.mixup and data.cutmix, which pair "
-      "pictures, got " +
+      "images, got " +
           std::to_string(config.train.batch));
   json = base::to_json(config);
-  return std::make_unique<ClassificationTask>(config, std::move(pictures));
+  return std::make_unique<ClassificationTask>(config, std::move(dataset));
 }
 
 std::shared_ptr<torch::nn::Module> model(const Json& config) {
@@ -169,7 +170,7 @@ std::shared_ptr<torch::nn::Module> model(const Json& config) {
 TaskKind classification_kind() {
   return {"classification",
           "",
-          "`aft classify DIR picture.jpg` names what is on a picture",
+          "`aft classify DIR photo.jpg` classifies an image",
           {"height", "width", "valid_images", "classes"},
           /*derived=*/{"rows", "columns", "classes"},
           complete,
@@ -216,8 +217,8 @@ io::Image centre(const io::Image& image, int64_t height, int64_t width,
                     {start(new_h, height), start(new_w, width), height, width});
 }
 
-void augment(const LabelledConfig& config, const io::Image& image,
-             uint64_t random, float* to) {
+void training_input(const LabelledConfig& config, const io::Image& image,
+                    uint64_t random, float* to) {
   base::Random draw(random);
   const data::AugmentConfig how{config.crop_area,      1,
                                 config.flip,           config.rand_ops,
@@ -227,15 +228,15 @@ void augment(const LabelledConfig& config, const io::Image& image,
 }
 
 ClassificationTask::ClassificationTask(const ClassificationConfig& config,
-                                       data::LabelledImages pictures)
+                                       data::LabelledImages dataset)
     : config_(config),
-      pictures_(std::make_shared<data::LabelledImages>(std::move(pictures))),
+      dataset_(std::make_shared<data::LabelledImages>(std::move(dataset))),
       order_(
-          std::max<int64_t>(static_cast<int64_t>(pictures_->train().size()), 1),
+          std::max<int64_t>(static_cast<int64_t>(dataset_->train().size()), 1),
           static_cast<uint64_t>(config.train.seed), config.data.repeats) {
   data::check_parts(config.data.path,
-                    static_cast<int64_t>(pictures_->train().size()),
-                    static_cast<int64_t>(pictures_->valid().size()));
+                    static_cast<int64_t>(dataset_->train().size()),
+                    static_cast<int64_t>(dataset_->valid().size()));
   torch::manual_seed(static_cast<uint64_t>(config.train.seed));
   model_ = make_network(config.model);
   if (auto* classifier = model_->as<models::ClassifierImpl>()) {
@@ -248,10 +249,10 @@ ClassificationTask::ClassificationTask(const ClassificationConfig& config,
   loader_ = std::make_unique<data::Loader>(
       3 * config.data.height * config.data.width,
       [this, own](int64_t place, float* to) {
-        const int64_t number = example(place), chosen = picture(number);
-        augment(config_.data, pictures_->read(chosen),
-                base::mix(own, static_cast<uint64_t>(number)), to);
-        return pictures_->label(chosen);
+        const int64_t number = example(place), chosen = image_of(number);
+        training_input(config_.data, dataset_->read(chosen),
+                       base::mix(own, static_cast<uint64_t>(number)), to);
+        return dataset_->label(chosen);
       },
       config.data.workers);
 }
@@ -270,9 +271,9 @@ int64_t ClassificationTask::example(int64_t place) const {
   return place - at + (at % 2 == 0 ? at / 2 : B - 1 - at / 2);
 }
 
-int64_t ClassificationTask::picture(int64_t example) {
+int64_t ClassificationTask::image_of(int64_t example) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return pictures_->train()[static_cast<size_t>(order_.at(example))];
+  return dataset_->train()[static_cast<size_t>(order_.at(example))];
 }
 
 torch::Tensor ClassificationTask::loss(int64_t first, int64_t count,
@@ -306,14 +307,14 @@ torch::Tensor ClassificationTask::loss(int64_t first, int64_t count,
 }
 
 train::Validation ClassificationTask::validate(int part, int parts) {
-  std::vector<int64_t> same(pictures_->classes().size());
+  std::vector<int64_t> same(dataset_->classes().size());
   for (size_t i = 0; i < same.size(); ++i) same[i] = static_cast<int64_t>(i);
-  const data::LabelledPart& all = pictures_->valid();
+  const data::LabelledPart& all = dataset_->valid();
   const int64_t n = static_cast<int64_t>(all.size()), begin = n * part / parts,
                 end = n * (part + 1) / parts;
   if (begin == end) return {0, 0, {{"top1", 0}, {"top5", 0}}, 0};
   const Accuracy a =
-      evaluate(*model_, *pictures_, {all.begin() + begin, all.begin() + end},
+      evaluate(*model_, *dataset_, {all.begin() + begin, all.begin() + end},
                same, config_.data, std::max<int64_t>(config_.train.batch, 16));
   // Fewest errors first; the loss breaks ties.
   return {a.loss,
@@ -323,19 +324,19 @@ train::Validation ClassificationTask::validate(int part, int parts) {
 }
 
 Accuracy evaluate(models::ImageNetwork& model,
-                  const data::LabelledImages& pictures,
+                  const data::LabelledImages& dataset,
                   const data::LabelledPart& part,
                   const std::vector<int64_t>& to_model,
                   const LabelledConfig& how, int64_t batch,
                   const ProgressCallback& progress) {
   const int64_t all = static_cast<int64_t>(part.size());
-  TORCH_CHECK(all >= 1, "evaluation needs a picture or more");
+  TORCH_CHECK(all >= 1, "evaluation needs at least one image");
   for (const int64_t i : part) {
-    const size_t label = static_cast<size_t>(pictures.label(i));
+    const size_t label = static_cast<size_t>(dataset.label(i));
     if (to_model[label] < 0)
       throw data::DataError(
-          pictures.name(i) + ": its class '" + pictures.classes()[label] +
-          "' is none of the model's " + std::to_string(model.classes()));
+          dataset.name(i) + ": its class '" + dataset.classes()[label] +
+          "' is not one of the model's " + std::to_string(model.classes()));
   }
   at::NoGradGuard no_grad;
   const bool was_training = model.is_training();
@@ -343,11 +344,10 @@ Accuracy evaluate(models::ImageNetwork& model,
   data::Loader loader(
       3 * how.height * how.width,
       [&](int64_t i, float* to) {
-        const int64_t picture = part[static_cast<size_t>(i)];
-        normalise(
-            centre(pictures.read(picture), how.height, how.width, how.crop),
-            to);
-        return to_model[static_cast<size_t>(pictures.label(picture))];
+        const int64_t image = part[static_cast<size_t>(i)];
+        normalise(centre(dataset.read(image), how.height, how.width, how.crop),
+                  to);
+        return to_model[static_cast<size_t>(dataset.label(image))];
       },
       how.workers, all);
   const torch::Device device = device_of(model);

@@ -61,7 +61,7 @@ Json complete_image_model(const Json& given, int64_t height, int64_t width) {
     if (value == 0) value = expected;
     check(value == expected, std::string("model.") + key + " must be " + from +
                                  " = " + std::to_string(expected) +
-                                 " (or not be named), got " +
+                                 " (or not be given), got " +
                                  std::to_string(value));
   };
   follow("length", model.length, "3 data.height data.width",
@@ -80,7 +80,7 @@ ImageModel::ImageModel(models::SequenceModel model, int64_t height,
       width_(width),
       sequence_(std::move(model)),
       module_(sequence_.ptr()) {
-  TORCH_CHECK(sequence_->config.length == size(), "a model of pictures of ",
+  TORCH_CHECK(sequence_->config.length == size(), "a model of images of ",
               height, " x ", width, " must have model.length = ", size(),
               ", got ", sequence_->config.length);
 }
@@ -98,15 +98,15 @@ ImageModel::ImageModel(const Json& model, int64_t height, int64_t width)
 
 void ImageModel::recompute(bool on) {
   TORCH_CHECK(!on || !network_,
-              "train.recompute must be false for a network over pictures, "
+              "train.recompute must be false for a network over whole images, "
               "got true");
   if (!network_) sequence_->recompute(on);
 }
 
-torch::Tensor ImageModel::log_prob(const uint8_t* pictures, int64_t count,
+torch::Tensor ImageModel::log_prob(const uint8_t* images, int64_t count,
                                    uint64_t seed) const {
   const torch::Tensor values =
-      at::from_blob(const_cast<uint8_t*>(pictures), {count, size()}, at::kByte)
+      at::from_blob(const_cast<uint8_t*>(images), {count, size()}, at::kByte)
           .to(device_of(*module_), at::kLong);
   if (network_)
     return network_->log_prob(values.view({count, height_, width_, 3}), seed)
@@ -126,13 +126,13 @@ std::vector<std::vector<uint8_t>> ImageModel::complete(
     const ProgressCallback& progress) const {
   for (const auto& g : given)
     TORCH_CHECK(static_cast<int64_t>(g.size()) <= size(),
-                "a picture of this model has ", size(), " values, but ",
+                "an image of this model has ", size(), " values, but ",
                 g.size(), " are given");
-  return (network_ ? redo(sampling, given, progress)
-                   : stream(sampling, given, progress));
+  return (network_ ? complete_by_network(sampling, given, progress)
+                   : complete_by_stream(sampling, given, progress));
 }
 
-std::vector<std::vector<uint8_t>> ImageModel::stream(
+std::vector<std::vector<uint8_t>> ImageModel::complete_by_stream(
     const Sampling& sampling, const std::vector<std::vector<uint8_t>>& given,
     const ProgressCallback& progress) const {
   std::vector<std::vector<int64_t>> prompts;
@@ -151,7 +151,7 @@ std::vector<std::vector<uint8_t>> ImageModel::stream(
   return out;
 }
 
-std::vector<std::vector<uint8_t>> ImageModel::redo(
+std::vector<std::vector<uint8_t>> ImageModel::complete_by_network(
     const Sampling& sampling, const std::vector<std::vector<uint8_t>>& given,
     const ProgressCallback& progress) const {
   at::NoGradGuard no_grad;
@@ -168,15 +168,15 @@ std::vector<std::vector<uint8_t>> ImageModel::redo(
   for (int64_t t = 0; t < size(); ++t) {
     torch::Tensor logits;  // computed only if an image needs them
     for (int64_t b = 0; b < B; ++b) {
-      auto& picture = out[static_cast<size_t>(b)];
-      if (static_cast<int64_t>(picture.size()) == t) {
+      auto& image = out[static_cast<size_t>(b)];
+      if (static_cast<int64_t>(image.size()) == t) {
         if (!logits.defined())
           logits = network_->distribution(grid, t / 3 / width_, t / 3 % width_,
                                           t % 3);
-        picture.push_back(static_cast<uint8_t>(draw(
+        image.push_back(static_cast<uint8_t>(draw(
             logits[b], sampling, next_random(random[static_cast<size_t>(b)]))));
       }
-      value[b][t] = picture[static_cast<size_t>(t)];
+      value[b][t] = image[static_cast<size_t>(t)];
     }
     if (progress) progress(t + 1, size());
   }

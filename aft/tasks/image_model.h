@@ -37,7 +37,7 @@ class ImageModel {
   void recompute(bool on);
   /// The log-probability of each value of `count` consecutive images, in nats:
   /// [count, size()].
-  torch::Tensor log_prob(const uint8_t* pictures, int64_t count,
+  torch::Tensor log_prob(const uint8_t* images, int64_t count,
                          uint64_t seed = 0) const;
   /// Generates one image of size() values for each element of `given`, starting
   /// with exactly those values (which may be none). All images are generated
@@ -50,10 +50,10 @@ class ImageModel {
       const ProgressCallback& progress = {}) const;
 
  private:
-  std::vector<std::vector<uint8_t>> stream(
+  std::vector<std::vector<uint8_t>> complete_by_stream(
       const Sampling& sampling, const std::vector<std::vector<uint8_t>>& given,
       const ProgressCallback& progress) const;
-  std::vector<std::vector<uint8_t>> redo(
+  std::vector<std::vector<uint8_t>> complete_by_network(
       const Sampling& sampling, const std::vector<std::vector<uint8_t>>& given,
       const ProgressCallback& progress) const;
 

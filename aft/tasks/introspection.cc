@@ -95,7 +95,7 @@ std::vector<torch::Tensor> keys_of(models::ClassifierImpl& model,
   std::vector<torch::Tensor> out;
   walk(model, images, [&](size_t, nn::Mixer& mixer, const torch::Tensor& x) {
     auto* aft = dynamic_cast<nn::AFTLayer*>(&mixer);
-    TORCH_CHECK(aft, "keys are those of AFT; this model's mixer is ",
+    TORCH_CHECK(aft, "only AFT mixers have keys; this model's mixer is ",
                 model.config.mixer);
     out.push_back(on_grid(aft->key(x), model.token.defined() ? 1 : 0,
                           images.size(2) / patch, images.size(3) / patch));
@@ -145,7 +145,7 @@ void RelativeAttention::add(const torch::Tensor& images) {
 }
 
 torch::Tensor RelativeAttention::mean(Divisor divisor) const {
-  TORCH_CHECK(images_ > 0, "relative attention needs an image or more");
+  TORCH_CHECK(images_ > 0, "relative attention needs at least one image");
   const torch::Tensor queries =
       divisor == Divisor::kPairs
           ? at::bincount(index_).to(at::kDouble)

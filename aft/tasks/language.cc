@@ -61,7 +61,7 @@ LanguageTask::LanguageTask(const LanguageConfig& config, data::Text text)
               "model.vocabulary must be ", text_.vocabulary(),
               " or more for this text, got ", config.model.vocabulary);
   TORCH_CHECK(std::min(text_.valid().size, config.data.valid_bytes) >= 2,
-              "validation needs 2 symbols or more, but the text has ",
+              "validation needs at least 2 symbols, but the text has ",
               text_.valid().size, " for it and data.valid_bytes is ",
               config.data.valid_bytes);
   torch::manual_seed(static_cast<uint64_t>(config.train.seed));
@@ -96,7 +96,7 @@ train::Validation LanguageTask::validate(int part, int parts) {
 double evaluate(models::SequenceModel model, data::Bytes text, int64_t T,
                 int64_t stride, int64_t batch,
                 const ProgressCallback& progress) {
-  TORCH_CHECK(text.size >= 2, "evaluation needs 2 bytes or more, got ",
+  TORCH_CHECK(text.size >= 2, "evaluation needs at least 2 bytes, got ",
               text.size);
   TORCH_CHECK(T >= 1 && stride >= 1 && stride <= T,
               "evaluation needs 1 <= stride <= length, got ", stride, " and ",

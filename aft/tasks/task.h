@@ -72,7 +72,7 @@ Json load_config(const std::string& directory);
 /// The same, for commands that support one task: any other is a ConfigError.
 Json load_config(const std::string& directory, const std::string& task);
 
-/// TaskKind::model of the tasks on sequences.
+/// TaskKind::model of tasks whose model is a sequence model.
 std::shared_ptr<torch::nn::Module> sequence_model(const Json& config);
 
 /// The entry of `all`, the networks of a task, that the key "network" of a
@@ -87,7 +87,7 @@ const Network* find_network(const Json& model,
     known += (known.empty() ? "" : ", ") + network.name;
   }
   throw base::ConfigError("model.network must be one of " + known +
-                          " (or not be named), got " +
+                          " (or not be given), got " +
                           base::kind_of(model["network"]));
 }
 

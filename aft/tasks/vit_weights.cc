@@ -159,14 +159,14 @@ class VitFile {
                     (style.hf ? "' (Hugging Face)" : "' (timm)");
     }
     throw io::Error(
-        path_ + ": has the names of no ViT that is known; looked for " +
+        path_ + ": has no tensors with the names of a known ViT; looked for " +
         looked_for + " and the class token and positions beside " +
         "them; got " + std::to_string(file_.tensors().size()) + " tensors" +
         (file_.tensors().empty()
              ? ""
              : ", one is '" + base::printable(file_.tensors()[0].name) + "'") +
         (file_.find("patch.weight")
-             ? "; a model of aft is given as its directory"
+             ? "; to use a model trained by aft, pass its directory"
              : ""));
   }
 
@@ -192,7 +192,7 @@ class VitFile {
     }
     if (next == 0)
       throw io::Error(path_ + ": has no blocks; expected tensors '" + before +
-                      "0.' and on");
+                      "0.' and so on");
     return next;
   }
 

@@ -177,7 +177,7 @@ class TestWeights(ProgramTest):
         told = self.imported("--heads", HEADS)
         parameters = sum(x.numel() for x in self.weights.values())
         self.assertIn(f"{parameters} parameters", told)
-        self.assertIn(f"`aft classify {self.model} picture.jpg`", told)
+        self.assertIn(f"`aft classify {self.model} photo.jpg`", told)
         self.assertNotIn("afresh", told)
         expected = probabilities(self.weights, self.pixels, attention)
         top = self.says(expected)

@@ -87,7 +87,7 @@ TEST(See, AugmentHangsOnItsNumberAlone) {
   const io::Image image = gradient(40, 50);
   const auto draw = [&](uint64_t random) {
     std::vector<float> x(3 * 24 * 24);
-    augment(config, image, random, x.data());
+    training_input(config, image, random, x.data());
     return x;
   };
   EXPECT_EQ(draw(1), draw(1));
@@ -243,14 +243,14 @@ TEST(Config, FollowsTheMixerAndTheData) {
   wrong(R"("model": {"rows": 3})", "model.rows must be data.height");
   wrong(R"("model": {"patch": 0})", "model.patch must be 1 or more");
   wrong(R"("data": {"classes": ["a"]}, "model": {"classes": 2})",
-        "model.classes must be what data.classes names, 1");
+        "model.classes must be the number of data.classes, 1");
   const Json resnet = complete(
       R"({"task": "classification", "model": {"network": "resnet"},
           "data": {"height": 33, "classes": ["a", "b"]}})");
   EXPECT_EQ(resnet["model"]["classes"], 2);
   EXPECT_EQ(complete(resnet.dump()), resnet);
   wrong(R"("model": {"network": "vgg"})",
-        "model.network must be one of resnet (or not be named), got");
+        "model.network must be one of resnet (or not be given), got");
   wrong(R"("model": {"network": "resnet", "patch": 16})",
         "unknown key 'model.patch'");
   wrong(R"("data": {"classes": "a"})", "a list of texts");

@@ -113,8 +113,8 @@ TEST(Augment, FlipsShiftsAndClips) {
   std::set<std::pair<bool, int>> seen;
   for (uint64_t random = 0; random < 2000; ++random) {
     std::vector<uint8_t> got(18), again(18);
-    augment(c, from.data(), random * 0x9E3779B97F4A7C15u, got.data());
-    augment(c, from.data(), random * 0x9E3779B97F4A7C15u, again.data());
+    flip_and_shift(c, from.data(), random * 0x9E3779B97F4A7C15u, got.data());
+    flip_and_shift(c, from.data(), random * 0x9E3779B97F4A7C15u, again.data());
     ASSERT_EQ(got, again);
     // 100 and 128 are never clipped: they tell what was done.
     const int add = got[3] - 100;
@@ -133,7 +133,7 @@ TEST(Augment, FlipsShiftsAndClips) {
   EXPECT_EQ(seen.size(), 42u);  // both ways, -10 to 10
   c.flip = false, c.shift = 0;
   std::vector<uint8_t> got(18);
-  augment(c, from.data(), 12345, got.data());
+  flip_and_shift(c, from.data(), 12345, got.data());
   EXPECT_EQ(got, from);
 }
 
