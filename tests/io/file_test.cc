@@ -63,7 +63,7 @@ TEST_F(WriteFile, KeepsTheMode) {
 
 /// Writers of one file, and one who removes what is left over: each text is
 /// whole, and nobody is in another's way.
-TEST_F(WriteFile, ManyAtOnce) {
+TEST_F(WriteFile, ConcurrentWriters) {
   const std::string path = directory_ + "/a";
   write_file(path, std::string(5000, 'a'));
   std::ofstream(directory_ + "/.unfinished-1-0") << "left";
@@ -96,7 +96,7 @@ TEST_F(WriteFile, Appends) {
   EXPECT_EQ(contents(path), "one\ntwo\n");
 }
 
-TEST_F(WriteFile, RemovesOnlyItsOwn) {
+TEST_F(WriteFile, RemovesOnlyTemporaryFiles) {
   const std::vector<std::string> others = {
       ".unfinished-",        ".unfinished--",   ".unfinished--1",
       ".unfinished-1",       ".unfinished-1-",  ".unfinished-1-2-3",
@@ -112,7 +112,7 @@ TEST_F(WriteFile, RemovesOnlyItsOwn) {
   EXPECT_EQ(left, others);
 }
 
-TEST_F(WriteFile, MakesDirectories) {
+TEST_F(WriteFile, CreatesDirectories) {
   const std::string path = directory_ + "/d/";
   EXPECT_TRUE(make_directory(path));
   EXPECT_FALSE(make_directory(path));
@@ -127,7 +127,7 @@ TEST_F(WriteFile, MakesDirectories) {
   }
 }
 
-TEST_F(WriteFile, LeavesWhatIsNotAFileAlone) {
+TEST_F(WriteFile, RejectsTargetsThatAreNotRegularFiles) {
   const std::string pipe = directory_ + "/pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   for (const std::string& path : {pipe, directory_}) {
@@ -161,7 +161,7 @@ TEST_F(WriteFile, LeavesWhatIsNotAFileAlone) {
   EXPECT_TRUE(S_ISFIFO(info.st_mode));
 }
 
-TEST_F(WriteFile, AFailureNamesTheFileAndKeepsTheOldOne) {
+TEST_F(WriteFile, FailureNamesTheFileAndKeepsTheOldContents) {
   const std::string path = directory_ + "/a";
   write_file(path, "old");
   rlimit old;
@@ -190,7 +190,7 @@ TEST_F(WriteFile, AFailureNamesTheFileAndKeepsTheOldOne) {
 
 using ReadFile = WriteFile;
 
-TEST_F(ReadFile, WhatIsThere) {
+TEST_F(ReadFile, ReadsWholeFiles) {
   const std::string path = directory_ + "/a";
   std::string text("a\0b\n", 4);
   for (const size_t size : {0, 4, 65535, 65536, 65537, 1000000}) {
@@ -203,7 +203,7 @@ TEST_F(ReadFile, WhatIsThere) {
             std::string::npos);  // its size is 0
 }
 
-TEST_F(ReadFile, WhatCannotBeRead) {
+TEST_F(ReadFile, RejectsWhatIsNotReadable) {
   const auto refused = [](const std::string& path, size_t limit,
                           const std::string& why) {
     try {

@@ -87,7 +87,7 @@ TEST_F(SafeTensorsTest, WritesTheBytesOfTheFormat) {
   EXPECT_TRUE(SafeTensors::open(path_).tensors().empty());
 }
 
-TEST_F(SafeTensorsTest, RanksDtypesAsTheReferenceDoes) {
+TEST_F(SafeTensorsTest, SortsDtypesLikeTheReference) {
   // One tensor of each dtype, named so that the order by name is the reverse.
   const uint64_t zero = 0;
   std::vector<TensorView> tensors;
@@ -125,7 +125,7 @@ TEST_F(SafeTensorsTest, ReadsFilesOfOtherWriters) {
   EXPECT_TRUE(file.metadata().empty());
 }
 
-TEST_F(SafeTensorsTest, FindsByNameAndNamesTheNearest) {
+TEST_F(SafeTensorsTest, FindsByNameAndSuggestsTheNearest) {
   const float x = 0;
   save_safetensors(path_, {{"block.0.key.weight", DType::kF32, {}, &x, 4},
                            {"block.0.out.weight", DType::kF32, {}, &x, 4}});
@@ -145,7 +145,7 @@ TEST_F(SafeTensorsTest, FindsByNameAndNamesTheNearest) {
   EXPECT_THROW(file.at(std::string(1000, 'x')), Error);
 }
 
-TEST_F(SafeTensorsTest, MovesKeepTheViews) {
+TEST_F(SafeTensorsTest, ViewsSurviveMoves) {
   static_assert(!std::is_copy_constructible_v<SafeTensors>);
   const float x = 3.5f;
   save_safetensors(path_, {{"x", DType::kF32, {}, &x, 4}});
@@ -159,7 +159,7 @@ TEST_F(SafeTensorsTest, MovesKeepTheViews) {
   EXPECT_EQ(float_of(first.at("x")), x);
 }
 
-TEST_F(SafeTensorsTest, RefusesBadFrames) {
+TEST_F(SafeTensorsTest, RejectsInvalidFrames) {
   expect_bad("", "file must have at least 8 bytes, got 0");
   expect_bad("1234567", "file must have at least 8 bytes, got 7");
   expect_bad(length_prefix(0), "header must begin with '{', got no header");
@@ -178,7 +178,7 @@ TEST_F(SafeTensorsTest, RefusesBadFrames) {
   EXPECT_NE(error_of_open().find("must be a regular file"), std::string::npos);
 }
 
-TEST_F(SafeTensorsTest, RefusesBadJson) {
+TEST_F(SafeTensorsTest, RejectsInvalidJson) {
   const std::string many(1'000'000, '[');
   std::string deep = "{";
   for (int i = 0; i < 100'000; ++i) deep += "\"a\":{";
@@ -216,7 +216,7 @@ TEST_F(SafeTensorsTest, RefusesBadJson) {
   for (const auto& c : cases) expect_bad_header(c.header, 1, c.expected);
 }
 
-TEST_F(SafeTensorsTest, RefusesBadTensors) {
+TEST_F(SafeTensorsTest, RejectsInvalidTensors) {
   const struct {
     const char *dtype, *shape, *offsets, *expected;
   } cases[] = {
@@ -257,7 +257,7 @@ TEST_F(SafeTensorsTest, RefusesBadTensors) {
   }
 }
 
-TEST_F(SafeTensorsTest, RefusesDataThatIsNotTiled) {
+TEST_F(SafeTensorsTest, RejectsGapsAndOverlaps) {
   const auto two = [](const char* a, const char* b) {
     return "{" + entry("a", "U8", "[2]", a) + "," + entry("b", "U8", "[2]", b) +
            "}";
@@ -319,7 +319,7 @@ TEST_F(SafeTensorsTest, FuzzedFilesParseOrThrow) {
   EXPECT_GT(refused, 5000);
 }
 
-TEST_F(SafeTensorsTest, RefusesToSaveWhatItWouldNotRead) {
+TEST_F(SafeTensorsTest, RejectsInvalidTensorsOnSave) {
   const float x = 0;
   const auto expect = [&](const std::string& got, const char* expected) {
     EXPECT_EQ(got.find("safetensors '" + path_ + "': "), 0u) << got;
@@ -337,7 +337,7 @@ TEST_F(SafeTensorsTest, RefusesToSaveWhatItWouldNotRead) {
   expect(error_of_save({ok}, "\xc3"), "must be UTF-8, got '\\xc3'");
 }
 
-TEST_F(SafeTensorsTest, ReplacesAFileInOneStep) {
+TEST_F(SafeTensorsTest, ReplacesFilesAtomically) {
   const float one = 1, two = 2;
   save_safetensors(path_, {{"x", DType::kF32, {}, &one, 4}});
   ASSERT_EQ(chmod(path_.c_str(), 0640), 0);
@@ -354,7 +354,7 @@ TEST_F(SafeTensorsTest, ReplacesAFileInOneStep) {
   EXPECT_EQ(listing().size(), 1u);
 }
 
-TEST_F(SafeTensorsTest, AFailedSaveLeavesTheOldFile) {
+TEST_F(SafeTensorsTest, FailedSaveKeepsTheOldFile) {
   const std::vector<float> x(100'000, 1.5f);
   const TensorView small = {"x", DType::kF32, {1}, x.data(), 4};
   const TensorView large = {"x", DType::kF32, {100'000}, x.data(), 400'000};
@@ -385,7 +385,7 @@ TEST_F(SafeTensorsTest, AFailedSaveLeavesTheOldFile) {
   EXPECT_EQ(listing().size(), 1u);
 }
 
-TEST_F(SafeTensorsTest, RefusesTargetsThatAreNoFiles) {
+TEST_F(SafeTensorsTest, RejectsTargetsThatAreNotRegularFiles) {
   const auto error = [](const std::string& path) {
     return error_in_child([&] { save_safetensors(path, {}); });
   };

@@ -1,4 +1,4 @@
-// Drawing symbols, and streams that read and draw.
+// Sampling of symbols, and generation in streams.
 #include "aft/tasks/generator.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ models::SequenceModelConfig small(const std::string& mixer) {
   return c;
 }
 
-TEST(Draw, FollowsItsLimits) {
+TEST(Draw, RespectsItsLimits) {
   const torch::Tensor logits = torch::tensor({1.0, 3.0, 2.0, -10.0});
   Sampling s;
   s.temperature = 0;
@@ -38,7 +38,7 @@ TEST(Draw, FollowsItsLimits) {
   EXPECT_EQ(draw(logits, s, 1 - 1e-12), 0);
 }
 
-TEST(Draw, NothingFromWhatIsNoNumber) {
+TEST(Draw, RejectsNonFiniteLogits) {
   for (const double bad : {std::nan(""), HUGE_VAL}) {
     for (const double temperature : {0.0, 1.0}) {
       Sampling s;
@@ -49,8 +49,8 @@ TEST(Draw, NothingFromWhatIsNoNumber) {
   EXPECT_EQ(draw(torch::tensor({1.0, -HUGE_VAL}), Sampling(), 0.99), 0);
 }
 
-/// What greedy decoding should give, by forward passes on at most `length`
-/// bytes, with the rule for a new start.
+/// The expected result of greedy decoding, from forward passes on at most
+/// `length` bytes, with the rule for restarts.
 std::vector<int64_t> greedy(models::SequenceModel model,
                             std::vector<int64_t> context, int64_t n) {
   torch::NoGradGuard no_grad;
@@ -68,7 +68,7 @@ std::vector<int64_t> greedy(models::SequenceModel model,
   return out;
 }
 
-TEST(Generator, StreamsAreForwardPasses) {
+TEST(Generator, StreamsEqualForwardPasses) {
   for (const std::string& mixer : nn::mixer_kinds(true)) {
     for (bool positions : {true, false}) {
       SCOPED_TRACE(mixer + (positions ? ", positions" : ""));
@@ -83,8 +83,8 @@ TEST(Generator, StreamsAreForwardPasses) {
       model->eval();
       Sampling s;
       s.temperature = 0;
-      // Prompts of different lengths run together; 30 bytes pass the length of
-      // 8 more than once.
+      // Prompts of different lengths run together; 30 bytes exceed the length
+      // of 8 more than once.
       const std::vector<std::vector<int64_t>> prompts = {{1, 2, 3}, {9}};
       Generator generator(model, s, prompts);
       std::vector<std::vector<int64_t>> got(2);
@@ -101,7 +101,7 @@ TEST(Generator, StreamsAreForwardPasses) {
   }
 }
 
-TEST(Generator, GoesOnFromAFile) {
+TEST(Generator, ResumesFromAFile) {
   const std::string path = scratch() + "/generator.safetensors";
   for (const std::string& mixer : nn::mixer_kinds(true)) {
     SCOPED_TRACE(mixer);
@@ -112,7 +112,7 @@ TEST(Generator, GoesOnFromAFile) {
     whole.save(path);
     Generator again(model, {}, path, {{}, {}});
     for (int t = 0; t < 20; ++t) ASSERT_EQ(whole.next(), again.next()) << t;
-    // More to read before it goes on.
+    // A prompt to read first.
     Generator fed(model, {}, path, {{5}, {6, 7}});
     EXPECT_EQ(fed.next(), (std::vector<int64_t>{-1, -1}));
     // Another model, another number of streams.
@@ -128,8 +128,8 @@ TEST(Generator, GoesOnFromAFile) {
   EXPECT_THROW(Generator(model, {}, path, {{}}), io::Error);
 }
 
-/// Tensors without a number in them may claim any length.
-TEST(Generator, AFileThatAsksForAllMemory) {
+/// The header of an empty tensor may claim any length.
+TEST(Generator, RejectsFilesThatNeedAllMemory) {
   const std::string path = scratch() + "/generator_hostile";
   const int64_t kMuch = int64_t{1} << 40;
   const auto failure = [&](const char* mixer, const models::NamedTensors& all,

@@ -1,4 +1,4 @@
-// Every model of pictures, of sequences and networks: likelihood, completion.
+// Image models, both sequence models and networks: likelihood and completion.
 #include "aft/tasks/image_model.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ std::vector<Json> all_models() {
   return out;
 }
 
-/// A model whose weights are far from where they start.
+/// A model with weights far from their initial values.
 ImageModel stirred(const Json& model) {
   torch::manual_seed(4);
   ImageModel out(complete_image_model(model, 3, 2), 3, 2);
@@ -33,8 +33,8 @@ ImageModel stirred(const Json& model) {
   return out;
 }
 
-/// The log-probabilities of the 256 values at place t of a picture, from
-/// log_prob alone: one picture for each value.
+/// The log-probabilities of the 256 values of sub-pixel t of an image, from
+/// log_prob alone: one image for each value.
 torch::Tensor next_value(const ImageModel& model,
                          const std::vector<uint8_t>& before) {
   const size_t t = before.size(), size = static_cast<size_t>(kSize);
@@ -79,8 +79,8 @@ TEST(ImageModel, LikelihoodIsAProductOfDistributions) {
   EXPECT_THROW(evaluate(model, other, 2), c10::Error);
 }
 
-/// A model of sequences whose weights are far from where they start, and the
-/// same as a model of pictures.
+/// A sequence model with weights far from their initial values, and the same as
+/// an image model.
 std::pair<models::SequenceModel, ImageModel> stirred_sequence(
     const std::string& mixer) {
   torch::manual_seed(4);
@@ -92,7 +92,7 @@ std::pair<models::SequenceModel, ImageModel> stirred_sequence(
   return {model, ImageModel(model, 3, 2)};
 }
 
-/// -log p of a picture, one sub-pixel after the other.
+/// -log p of an image, one sub-pixel after the other.
 double streamed(models::SequenceModel model, const uint8_t* picture) {
   models::SequenceModelState state = model->start(1);
   double total = 0;
@@ -105,7 +105,7 @@ double streamed(models::SequenceModel model, const uint8_t* picture) {
   return total;
 }
 
-TEST(ImageModel, LikelihoodByStreamingIsThatOfTheParallelForward) {
+TEST(ImageModel, StreamedLikelihoodEqualsTheForwardPass) {
   const data::RawImages pictures = data::RawImages::open("", 3, 2, 0);
   data::ImagePart part = pictures.test();
   part.count = 7;
@@ -120,7 +120,7 @@ TEST(ImageModel, LikelihoodByStreamingIsThatOfTheParallelForward) {
   }
 }
 
-TEST(ImageModel, TheLikeliestValuesAreThoseOfForwardPasses) {
+TEST(ImageModel, MostLikelyValuesEqualThoseOfForwardPasses) {
   const data::RawImages pictures = data::RawImages::open("", 3, 2, 0);
   const uint8_t* first = pictures.test()[0];
   for (const std::string& mixer : nn::mixer_kinds(true)) {
@@ -143,7 +143,7 @@ TEST(ImageModel, TheLikeliestValuesAreThoseOfForwardPasses) {
   }
 }
 
-TEST(ImageModel, CompletionBeginsWithWhatIsGiven) {
+TEST(ImageModel, CompletionsStartWithTheGivenValues) {
   const data::RawImages pictures = data::RawImages::open("", 3, 2, 0);
   const auto first = [&](int64_t i, int64_t n) {
     const uint8_t* p = pictures.test()[i];
@@ -174,7 +174,7 @@ TEST(ImageModel, CompletionBeginsWithWhatIsGiven) {
     s.first = 0, s.seed = 6;
     EXPECT_NE(got, model.complete(s, given));
 
-    // The likeliest values are those of the likelihood.
+    // The most likely values agree with the likelihood.
     s.temperature = 0;
     const auto likeliest = model.complete(s, {given[0]})[0];
     for (size_t t = 6; t < static_cast<size_t>(kSize); t += 4) {

@@ -81,9 +81,9 @@ TEST(ImageConfig, LengthFollowsFromTheSize) {
             std::string::npos);
 }
 
-/// The paper prints the parameters of an AFT layer of the CIFAR-10 models: 0.6
+/// The paper states the parameters of an AFT layer of the CIFAR-10 models: 0.6
 /// and 9.6 million.
-TEST(ImagePresets, ParametersOfALayerAreThePapers) {
+TEST(ImagePresets, ParametersPerLayerEqualThePaper) {
   const auto mixer = [](const std::string& name) {
     Json j = preset(name).config;
     j["model"]["layers"] = 1;
@@ -116,7 +116,7 @@ TEST(Augment, FlipsShiftsAndClips) {
     flip_and_shift(c, from.data(), random * 0x9E3779B97F4A7C15u, got.data());
     flip_and_shift(c, from.data(), random * 0x9E3779B97F4A7C15u, again.data());
     ASSERT_EQ(got, again);
-    // 100 and 128 are never clipped: they tell what was done.
+    // 100 and 128 are never clipped, so they show what was done.
     const int add = got[3] - 100;
     ASSERT_LE(std::abs(add), 10);
     const bool flip = got[16] == 128 + add;
@@ -137,7 +137,7 @@ TEST(Augment, FlipsShiftsAndClips) {
   EXPECT_EQ(got, from);
 }
 
-TEST(ImageTask, TheSameExamplesEachTime) {
+TEST(ImageTask, ExamplesAreReproducible) {
   const ImageConfig c = local();
   const auto open = [&] { return data::RawImages::open("", 3, 2, 5); };
   ImageTask a(c, open()), b(c, open());
@@ -147,8 +147,8 @@ TEST(ImageTask, TheSameExamplesEachTime) {
   EXPECT_NE(first, later);
   EXPECT_EQ(b.loss(1895, 3, 1).item<double>(), later);  // in any order
   EXPECT_EQ(b.loss(0, 3, 1).item<double>(), first);
-  // The same pictures in another epoch are augmented otherwise: the loss of
-  // all of them is another one.
+  // In the next epoch the same images are augmented differently, so their total
+  // loss differs.
   EXPECT_NE(a.loss(0, 1995, 1).item<double>(),
             a.loss(1995, 1995, 1).item<double>());
   ImageConfig plain = c;
@@ -166,7 +166,7 @@ TEST(ImageTask, TheSameExamplesEachTime) {
                data::DataError);
 }
 
-/// Networks over pictures are trained like models of sequences.
+/// Networks over whole images are trained like sequence models.
 TEST(ImageTask, TrainsNetworks) {
   for (const char* network : {"pixelcnn", "pixelcnn++", "pixelsnail"}) {
     SCOPED_TRACE(network);
@@ -191,7 +191,7 @@ TEST(ImageTask, TrainsNetworks) {
   }
 }
 
-/// Everything learns: the start symbol, positions and biases too.
+/// Including the start symbol, positions and biases.
 TEST(ImageTask, EveryParameterHasAGradient) {
   ImageTask task(local(), data::RawImages::open("", 3, 2, 5));
   task.model().train();

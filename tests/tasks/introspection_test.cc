@@ -1,5 +1,4 @@
-// What models have inside: biases, keys and relative attention against plain
-// loops over their parameters.
+// Biases, keys and relative attention against plain loops over the parameters.
 #include "aft/tasks/introspection.h"
 
 #include <gtest/gtest.h>
@@ -75,7 +74,7 @@ TEST(Biases, OfFullAndLocal) {
   check(none, [](int64_t, int64_t) { return 1.0; });
 }
 
-TEST(Biases, OfManyPositionsAreMeansOfBlocks) {
+TEST(Biases, AreAveragedOverBlocksForManyPositions) {
   nn::AFTFull full(nn::AFTFullOptions(4, 7).dense(true).causal(true));
   shake(*full);
   const Biases whole = position_biases(*full, 7),
@@ -101,7 +100,7 @@ TEST(Biases, OfManyPositionsAreMeansOfBlocks) {
   }
 }
 
-TEST(Biases, OfConvAreWhatTheOperatorGets) {
+TEST(Biases, OfConvEqualTheOperatorsInput) {
   for (const double gumbel : {0.0, 0.5}) {
     nn::AFTConv conv(nn::AFTConvOptions(12, 3, {3, 5}).gumbel(gumbel));
     shake(*conv);
@@ -115,7 +114,7 @@ TEST(Biases, OfConvAreWhatTheOperatorGets) {
   EXPECT_FALSE(position_biases(*simple, 100).values.defined());
 }
 
-TEST(Keys, AreThoseOfEachLayer) {
+TEST(Keys, OfEachLayer) {
   for (const char* mixer : {"aft-conv", "aft-full"}) {
     models::Classifier model = classifier(mixer);
     torch::NoGradGuard no_grad;
@@ -140,7 +139,7 @@ TEST(Keys, AreThoseOfEachLayer) {
   EXPECT_THROW(keys_of(*attention, torch::randn({1, 3, 6, 8})), c10::Error);
 }
 
-TEST(RelativeAttention, IsTheMeanByOffset) {
+TEST(RelativeAttention, IsAveragedByOffset) {
   models::Classifier model = classifier("attention");
   torch::NoGradGuard no_grad;
   const torch::Tensor images = torch::randn({3, 3, 6, 8});
@@ -151,7 +150,7 @@ TEST(RelativeAttention, IsTheMeanByOffset) {
              pairs = relative.mean(RelativeAttention::Divisor::kPairs);
   ASSERT_EQ(queries.sizes(), (at::IntArrayRef{2, 3, 5, 7}));
 
-  // From the definition: softmax of one head, one query, one image at a time.
+  // From the definition: one head, query and image at a time.
   torch::Tensor x = model->embed(images);
   for (int64_t layer = 0; layer < 2; ++layer) {
     auto& block = model->blocks[static_cast<size_t>(layer)];

@@ -1,4 +1,4 @@
-// Limits of memory, and what models take while they are made.
+// Memory limits, and the memory needed to create models.
 #include "aft/tasks/memory_limit.h"
 
 #include <gtest/gtest.h>
@@ -15,14 +15,14 @@
 namespace aft::tasks {
 namespace {
 
-TEST(MemoryLimit, CountsWhatThisThreadMakes) {
+TEST(MemoryLimit, CountsAllocationsOfThisThread) {
   {
     const MemoryLimit limit(1000);
     const torch::Tensor x = at::empty({100});
     EXPECT_EQ(limit.used(), 400);
     EXPECT_THROW(at::empty({200}), TooLarge);
     EXPECT_EQ(limit.used(), 400);
-    // More than there are addresses is no other error.
+    // The same error for more than the address space.
     EXPECT_THROW(at::empty({int64_t{1} << 60}), TooLarge);
     x.clone();
     EXPECT_EQ(limit.used(), 800);
@@ -37,7 +37,7 @@ TEST(MemoryLimit, CountsWhatThisThreadMakes) {
   at::empty({1 << 20});
 }
 
-TEST(MemoryLimit, ModelsOfThisMachine) {
+TEST(MemoryLimit, IsTheMemoryOfTheMachine) {
   EXPECT_GT(data::machine_memory(), 1e8);
   EXPECT_EQ(within_memory([] { return 7; }), 7);
   try {
@@ -52,10 +52,10 @@ TEST(MemoryLimit, ModelsOfThisMachine) {
   EXPECT_THROW(within_memory([] { return 7; }, "/nowhere"), io::Error);
 }
 
-/// So that memory_for refuses no model of its own weights: whatever makes a
-/// model large, it takes less than 8 times its weights while it is made. The
-/// megabyte is for what the smallest ones take beside.
-TEST(MemoryLimit, ModelsTakeLittleMoreThanTheirWeights) {
+/// memory_for must not reject a model with its own weights: creating one takes
+/// less than 8 times the size of its weights, whatever makes it large. The
+/// megabyte covers the overhead of the smallest ones.
+TEST(MemoryLimit, ModelsNeedLittleMoreThanTheirWeights) {
   std::vector<Json> configs = small_configurations();
   for (const char* mixer : {"aft-local", "aft-full"}) {
     Json dense = configs[0];

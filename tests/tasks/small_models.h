@@ -8,13 +8,14 @@
 
 namespace aft::tasks {
 
-/// The part "model" of a configuration: a mixer of nn::mixer_kinds(true).
+/// The section "model" of a configuration, for a mixer of
+/// nn::mixer_kinds(true).
 inline base::Json small_sequence(const std::string& mixer) {
   return {{"mixer", mixer}, {"layers", 2}, {"width", 16},   {"window", 5},
           {"rank", 3},      {"heads", 4},  {"dropout", 0.1}};
 }
 
-/// The same of a network.
+/// The same for a network.
 inline base::Json small_network(const std::string& name) {
   if (name == "pixelcnn")
     return {{"network", name}, {"layers", 2}, {"width", 6}, {"first", 3}};

@@ -1,5 +1,5 @@
-// Model directories that somebody else made: whatever config.json and
-// model.safetensors hold, a model or an error that names what is wrong.
+// Untrusted model directories: any configuration and weights give a model or an
+// error that names what is wrong.
 #include "aft/tasks/task.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class ModelDirectory : public ::testing::Test {
     config_.rank = 3, config_.heads = 4;
   }
 
-  /// Saves the first weights with one number in one tensor changed.
+  /// Saves the initial weights with one changed value.
   void save(const std::string& tensor, int64_t element, double value) const {
     at::NoGradGuard no_grad;
     const models::SequenceModel model(config_);
@@ -61,7 +61,7 @@ class ModelDirectory : public ::testing::Test {
   models::SequenceModelConfig config_;
 };
 
-TEST_F(ModelDirectory, WeightsThatAreNotFinite) {
+TEST_F(ModelDirectory, RejectsNonFiniteWeights) {
   const double inf = std::numeric_limits<double>::infinity();
   save("head.weight", 5, 1e30);
   EXPECT_EQ(failure(), "no error");
@@ -75,7 +75,7 @@ TEST_F(ModelDirectory, WeightsThatAreNotFinite) {
                            "numbers (as Float), got -inf at element 0");
 }
 
-TEST_F(ModelDirectory, WeightsOfAnotherModel) {
+TEST_F(ModelDirectory, RejectsWeightsOfAnotherModel) {
   save("head.weight", 0, 0);
   config_.width = 32;
   EXPECT_NE(failure().find("must be F32 "), std::string::npos) << failure();
@@ -88,8 +88,8 @@ TEST_F(ModelDirectory, WeightsOfAnotherModel) {
       << failure();
 }
 
-/// A small file gets no memory for a large model.
-TEST_F(ModelDirectory, WeightsOfASmallerModel) {
+/// A small file must not cause a large allocation.
+TEST_F(ModelDirectory, RejectsWeightsOfASmallerModel) {
   save("head.weight", 0, 0);
   EXPECT_EQ(failure(), "no error");
   const auto expect_refused = [&](const char* what) {
@@ -112,7 +112,7 @@ TEST_F(ModelDirectory, WeightsOfASmallerModel) {
   EXPECT_NE(failure().find("No such file"), std::string::npos) << failure();
 }
 
-TEST_F(ModelDirectory, AConfigurationThatNobodyWrote) {
+TEST_F(ModelDirectory, RejectsInvalidConfigurations) {
   const auto of = [&](const std::string& text) {
     std::ofstream(path_ + "/config.json", std::ios::binary) << text;
     try {
@@ -138,9 +138,9 @@ TEST_F(ModelDirectory, AConfigurationThatNobodyWrote) {
             "{\"a\":1}");
 }
 
-/// Every key of a small configuration of every kind, each with values that it
-/// cannot have: refused by complete() or by the model, or taken; never another
-/// exception, a crash, or a model that takes all memory.
+/// Every key of a small configuration of every kind, with many values: each is
+/// accepted, or rejected by complete() or the model; never another exception, a
+/// crash, or a model that takes all memory.
 TEST(Configurations, EveryKeyWithEveryValue) {
   const Json values = Json::parse(
       R"([0, -1, 9223372036854775807, -9223372036854775808, 2147483648,
@@ -179,7 +179,7 @@ TEST(Configurations, EveryKeyWithEveryValue) {
   EXPECT_GT(large, 50);
 }
 
-TEST(Presets, AllOfThemFit) {
+TEST(Presets, AllAreValid) {
   EXPECT_GE(presets().size(), 25u);
   for (const Preset& p : presets()) {
     SCOPED_TRACE(p.name);

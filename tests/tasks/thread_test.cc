@@ -1,5 +1,5 @@
-// One model, many threads, each with streams of its own: what they draw is to
-// the bit what each draws alone.
+// One model, many threads, each with separate streams: the samples are
+// bit-identical to those of each thread alone.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -16,15 +16,15 @@ namespace {
 
 constexpr int kThreads = 8;
 
-/// Weights that make the next symbol depend on all that came before.
+/// Weights that make the next symbol depend on all previous ones.
 void stir(torch::nn::Module& model) {
   torch::NoGradGuard no_grad;
   torch::manual_seed(7);
   for (auto& p : model.parameters()) p.add_(0.3 * torch::randn_like(p));
 }
 
-/// What `draw` gives for each thread alone, then for all at once, which begin
-/// together, with one and with two threads of torch below each.
+/// Compares `draw` in each thread alone with all threads at once, with one and
+/// two of torch's threads for each.
 template <class Result>
 void same_together(const std::function<Result(int)>& draw) {
   at::set_num_threads(1);
@@ -73,7 +73,7 @@ models::SequenceModel sequence_model(const std::string& mixer, double gumbel) {
   return model;
 }
 
-/// Long enough to begin again, where the model has an end, several times.
+/// Long enough for several restarts of models with a maximum length.
 void check(const std::string& mixer, double gumbel = 0) {
   SCOPED_TRACE(mixer);
   const models::SequenceModel model = sequence_model(mixer, gumbel);
@@ -81,13 +81,13 @@ void check(const std::string& mixer, double gumbel = 0) {
       [&](int i) { return stream(model, i, 200); });
 }
 
-TEST(Threads, ShareAModelOfSequences) {
+TEST(Threads, ShareASequenceModel) {
   for (const std::string& mixer : nn::mixer_kinds(true)) check(mixer);
 }
 
-TEST(Threads, ShareOnePositionAHead) { check("aft-conv", 0.5); }
+TEST(Threads, ShareAModelWithOnePositionPerHead) { check("aft-conv", 0.5); }
 
-TEST(Threads, ShareAModelOfPictures) {
+TEST(Threads, ShareAnImageModel) {
   using Drawn = std::vector<std::vector<uint8_t>>;
   for (const Json& config :
        {small_sequence("aft-local"), small_network("pixelcnn"),

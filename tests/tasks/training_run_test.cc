@@ -139,7 +139,7 @@ TEST(TrainingRun, CallsItsHooksInOrder) {
   EXPECT_EQ(calls, "ready started 1 2 3 4 5 6 7 8 9 10 11 12 ");
 }
 
-TEST(TrainingRun, RefusesADirectoryWithARun) {
+TEST(TrainingRun, RejectsADirectoryWithARun) {
   const TrainingRun run = new_run();
   run_training(run, stop_after(1));
   const std::string before =

@@ -1,5 +1,5 @@
-// What the tests of ViT weights share: files made tensor by tensor, with the
-// names written out, so that a mistake cannot pass twice.
+// Shared by the tests of ViT weights: files created tensor by tensor, with
+// literal names, independently of the code under test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ inline std::string save(const Map& m, const std::string& name = "vit") {
   return path;
 }
 
-/// What the exception says, which must be an io::Error; "" for none.
+/// The message of the io::Error that f() throws; "" if it throws none.
 inline std::string failure(const std::function<void()>& f) {
   try {
     f();

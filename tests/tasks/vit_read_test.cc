@@ -1,5 +1,4 @@
-// Reading the weights of ViT and DeiT: both schemes of names, and what errors
-// say.
+// Reading the weights of ViT and DeiT: both naming schemes, and errors.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -51,7 +50,7 @@ TEST(ReadVit, Timm) {
             (std::vector<int64_t>{10, 64}));
 }
 
-TEST(ReadVit, HuggingFaceIsTheSame) {
+TEST(ReadVit, HuggingFaceEqualsTimm) {
   const ClassifierWeights expected = read_vit(save(timm()));
   for (const std::string prefix : {"vit.", "deit.", ""}) {
     Map m = hugging_face(timm(), prefix);
@@ -91,7 +90,7 @@ TEST(ReadVit, HeadsAndHead) {
   EXPECT_EQ(w.tensors.count("head.weight"), 0u);
 }
 
-TEST(ReadVit, ErrorsNameFileTensorAndWhatCame) {
+TEST(ReadVit, ErrorsNameFileTensorAndShape) {
   using Words = std::vector<std::string>;
   const float inf = std::numeric_limits<float>::infinity();
   struct Case {
@@ -200,7 +199,7 @@ TEST(ReadVit, ErrorsNameFileTensorAndWhatCame) {
   }
 }
 
-/// Whatever tensors there are: they are read, or an io::Error says why not.
+/// Any set of tensors is read, or an io::Error says why not.
 TEST(ReadVit, NeverCrashes) {
   Size s;
   s.d = 8, s.classes = 3;
@@ -247,10 +246,9 @@ TEST(ReadVit, NeverCrashes) {
   EXPECT_LT(read, 100);
 }
 
-// ---- The real one
-// ------------------------------------------------------------
+// ---- Real weights -----------------------------------------------------------
 
-TEST(ReadVit, DeiTTinyGivesItsLogits) {
+TEST(ReadVit, DeiTTinyReproducesItsLogits) {
   const char* data = std::getenv("AFT_DATA");
   const fs::path from = fs::path(data ? data : "") / "deit_tiny";
   if (!data || !fs::exists(from)) GTEST_SKIP() << "AFT_DATA has no deit_tiny";

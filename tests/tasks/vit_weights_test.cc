@@ -1,5 +1,5 @@
-// Weights of ViT and DeiT: back to the file they came from, to the bit, and
-// into models with another mixer.
+// Weights of ViT and DeiT: exported bit-exactly to the file they came from, and
+// transferred to models with another mixer.
 #include "aft/tasks/vit_weights.h"
 
 #include <gtest/gtest.h>
@@ -27,10 +27,9 @@ void stir(models::ClassifierImpl& model) {
   for (auto& p : model.parameters()) p.add_(0.3 * torch::randn_like(p));
 }
 
-// ---- And back
-// ----------------------------------------------------------------
+// ---- Export -----------------------------------------------------------------
 
-TEST(ExportNames, RoundTripsToTheBit) {
+TEST(ExportNames, RoundTripsBitExactly) {
   const Map m = timm();
   const ClassifierWeights w = read_vit(save(m));
   models::Classifier model(w.config);
@@ -86,10 +85,9 @@ TEST(ExportNames, OfAFT) {
   }
 }
 
-// ---- From one model to another
-// -----------------------------------------------
+// ---- Transfer ---------------------------------------------------------------
 
-TEST(Transfer, AttentionTakesEverything) {
+TEST(Transfer, AttentionCopiesEverything) {
   const ClassifierWeights w = read_vit(save(timm()));
   models::Classifier model(w.config);
   const Transfer t = transfer(w, *model);
@@ -99,7 +97,7 @@ TEST(Transfer, AttentionTakesEverything) {
     EXPECT_TRUE(same(x, w.tensors.at(name))) << name;
 }
 
-TEST(Transfer, AFTTakesAllButQueriesKeysAndWhatItHasNot) {
+TEST(Transfer, AFTCopiesAllButQueriesKeysAndUnsharedTensors) {
   const ClassifierWeights w = read_vit(save(timm()));
   const int64_t d = 64;
   for (const std::string mixer :
@@ -153,7 +151,7 @@ TEST(Transfer, OtherClassesAndOtherGrid) {
   EXPECT_TRUE(same(to, models::interpolate_positions(from, 1, 3, 3, 2, 5)));
   EXPECT_TRUE(same(to[0], from[0]));
 
-  // 4 x 9 places are as many as 6 x 6, and others.
+  // 4 x 9 positions are as many as 6 x 6, but different ones.
   Size s;
   s.side = 6;
   const ClassifierWeights six = read_vit(save(timm(s)));
@@ -161,7 +159,7 @@ TEST(Transfer, OtherClassesAndOtherGrid) {
   models::Classifier flat(c);
   transfer(six, *flat);
   EXPECT_FALSE(same(flat->positions.detach(), six.tensors.at("positions")));
-  // Without a class token, those of the patches.
+  // Without a class token, only the positions of the patches.
   c = six.config, c.pool = "mean", c.mixer = "aft-simple";
   models::Classifier mean(c);
   transfer(six, *mean);
@@ -169,7 +167,7 @@ TEST(Transfer, OtherClassesAndOtherGrid) {
                    six.tensors.at("positions").slice(0, 1).contiguous()));
 }
 
-TEST(Transfer, OtherSizesAreNamed) {
+TEST(Transfer, RejectsOtherSizes) {
   const ClassifierWeights w = read_vit(save(timm()));
   models::ClassifierConfig c = w.config;
   c.width = 128, c.layers = 3, c.mlp = 4, c.patch = 8, c.heads = 2;
@@ -181,7 +179,7 @@ TEST(Transfer, OtherSizesAreNamed) {
     EXPECT_NE(why.find(word), std::string::npos) << why;
 }
 
-/// A directory with a model of ours.
+/// A model directory.
 std::string directory(models::ClassifierImpl& model, const std::string& name) {
   const std::string path = folder(name);
   const auto& c = model.config;
@@ -206,7 +204,7 @@ TEST(Initialise, FromADirectoryOrAFile) {
     for (const auto& [name, x] : train::tensors_of(*to))
       EXPECT_TRUE(same(x, expected.at(name))) << mixer << " " << name;
   }
-  // As from the file itself.
+  // The same as from the file.
   models::Classifier vit(w.config), a = other(w.config, "aft-conv"),
                                     b = other(w.config, "aft-conv");
   transfer(w, *vit);
@@ -217,7 +215,7 @@ TEST(Initialise, FromADirectoryOrAFile) {
   EXPECT_EQ(one.copied.size(), 30u);  // weights and biases of 3 + 2 x 6
   for (const auto& [name, x] : train::tensors_of(*a))
     EXPECT_TRUE(same(x, map_of(train::tensors_of(*b)).at(name))) << name;
-  // Heads of attention are what the model says, where the file cannot.
+  // The number of heads comes from the model, as the file does not record it.
   models::ClassifierConfig c = w.config;
   c.heads = 4;
   models::Classifier four(c);

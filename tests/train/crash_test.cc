@@ -1,6 +1,6 @@
-// A run is disturbed at each operation on its files, in each way that there is:
-// it goes on, or ends with an error that says what failed; and the next run
-// ends to the bit as if nothing had been.
+// Injects every kind of fault into each file operation of a run: the run
+// continues or fails with an error that names the file, and the next run ends
+// bit-identical to an undisturbed one.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -23,10 +23,10 @@ using faults::Fault;
 using faults::Operation;
 
 constexpr int64_t kSteps = 6;
-/// What a process that was killed left; number 1 always lives.
+/// A temporary file of a killed process; process 1 is always alive.
 constexpr const char* kLeft = "state/.unfinished-1-0";
 
-/// As `aft train` does it: the first checkpoint, config.json, the run.
+/// As run_training() does: the first checkpoint, the configuration, training.
 void train(const std::string& root, bool resume, int64_t stop_after) {
   TrainConfig c;
   c.steps = kSteps, c.batch = 5, c.save = 2, c.validate = 3, c.report = 2;
@@ -46,18 +46,18 @@ void train(const std::string& root, bool resume, int64_t stop_after) {
   trainer.run(hooks);
 }
 
-struct Outcome {
+struct RunResult {
   bool ended = false, gone = false;
   std::string error;
   std::vector<Operation> operations;
 };
 
-Outcome run(const std::string& root, Fault fault = Fault::kNone, size_t at = 0,
-            int64_t stop_after = kSteps) {
+RunResult run(const std::string& root, Fault fault = Fault::kNone,
+              size_t at = 0, int64_t stop_after = kSteps) {
   const bool resume = fs::exists(root + "/config.json");
   disk = {};
   disk.root = root, disk.fault = fault, disk.at = at;
-  Outcome out;
+  RunResult out;
   try {
     train(root, resume, stop_after);
     faults::next("end", root);
@@ -76,7 +76,7 @@ std::string contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// All files of a run by name; metrics.jsonl without the clock.
+/// All files of a run by name; the metrics without times.
 std::map<std::string, std::string> files(const std::string& root) {
   std::map<std::string, std::string> out;
   for (const auto& entry : fs::recursive_directory_iterator(root))
@@ -110,7 +110,8 @@ std::vector<Fault> faults_of(const std::string& call) {
     return with({Fault::kNoSpace, Fault::kBroken});
   if (call == "fchmod" || call == "unlink") return with({Fault::kBroken});
   if (call == "end") return ends;
-  // The others change nothing: to end there is to end at the next that does.
+  // Other operations change nothing: a kill there equals a kill at the next
+  // one.
   if (call == "open" || call == "read" || call == "flock")
     return {Fault::kInterrupted, Fault::kBroken};
   return {Fault::kBroken};  // stat, access, fopen
@@ -125,13 +126,13 @@ bool unfinished(const std::string& path) {
   return path.find("/.unfinished-") != std::string::npos;
 }
 
-/// Whether a run may go on in spite of an error.
+/// Whether a run may continue despite an error.
 bool may_ignore(const Operation& o) {
   return o.call == "stat" || o.call == "access" || o.call == "flock" ||
          o.call == "unlink" ||
-         // What is left over, and cannot be looked at.
+         // Temporary files that cannot be examined.
          (o.call == "open" && unfinished(o.path)) ||
-         // What was synced or renamed before.
+         // Operations after the file was synced or renamed.
          (o.call == "close" && !unfinished(o.path));
 }
 
@@ -146,14 +147,14 @@ bool names_a_file(const std::string& root, const std::string& error) {
 class Crash : public ::testing::Test {
  protected:
   void SetUp() override {
-    // In memory where there is such a place: disks wait at every rename.
+    // In memory if possible: disks wait at every rename.
     const std::string memory = "/dev/shm", place = ::testing::TempDir();
     work_ = fs::canonical(access(memory.c_str(), W_OK) == 0 ? memory : place)
                 .string() +
             "/crash_test_XXXXXX";
     ASSERT_NE(mkdtemp(work_.data()), nullptr);
     fs::create_directory(work_ + "/whole");
-    const Outcome whole = run(work_ + "/whole");
+    const RunResult whole = run(work_ + "/whole");
     ASSERT_TRUE(whole.ended) << whole.error;
     whole_ = files(work_ + "/whole");
     ASSERT_EQ(whole_.size(), 4u);
@@ -161,7 +162,8 @@ class Crash : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(work_); }
 
-  /// Every fault at every operation of a run that begins in a copy of `begin`.
+  /// Every fault at every operation of a run that starts from a copy of
+  /// `begin`.
   void disturb(const std::string& begin) {
     const std::string root = work_ + "/run";
     const auto copy = [&] {
@@ -171,7 +173,7 @@ class Crash : public ::testing::Test {
       fs::copy(begin, root, fs::copy_options::recursive);
     };
     copy();
-    const Outcome counted = run(root);
+    const RunResult counted = run(root);
     ASSERT_TRUE(counted.ended) << counted.error;
     EXPECT_TRUE(files(root) == whole_);
     const std::vector<Operation>& operations = counted.operations;
@@ -188,7 +190,7 @@ class Crash : public ::testing::Test {
         copy();
         ++cases;
         check(root, o, fault, run(root, fault, i));
-        const Outcome again = run(root);
+        const RunResult again = run(root);
         EXPECT_TRUE(again.ended) << again.error;
         const auto now = files(root);
         for (const auto& [name, text] : now)
@@ -206,7 +208,7 @@ class Crash : public ::testing::Test {
   }
 
   void check(const std::string& root, const Operation& o, Fault fault,
-             const Outcome& got) {
+             const RunResult& got) {
     if (is_end(fault)) {
       EXPECT_TRUE(got.gone) << got.error;
       return;
@@ -232,13 +234,13 @@ class Crash : public ::testing::Test {
   std::map<std::string, std::string> whole_;
 };
 
-TEST_F(Crash, ANewRun) {
+TEST_F(Crash, NewRun) {
   fs::create_directory(work_ + "/empty");
   disturb(work_ + "/empty");
 }
 
-/// Of a run that was killed before, with a torn line and a file left over.
-TEST_F(Crash, ARunThatGoesOn) {
+/// A run that was killed before, with an incomplete line and a temporary file.
+TEST_F(Crash, ResumedRun) {
   const std::string begin = work_ + "/begin";
   fs::create_directory(begin);
   ASSERT_TRUE(run(begin, Fault::kNone, 0, 4).ended);
@@ -247,9 +249,9 @@ TEST_F(Crash, ARunThatGoesOn) {
   disturb(begin);
 }
 
-/// What a call has returned from outlasts a failure of power, by itself: the
-/// runs above have calls that make up for each other.
-TEST_F(Crash, WhatIsWrittenLasts) {
+/// Each call by itself survives a power failure after it has returned: in the
+/// runs above, calls make up for each other.
+TEST_F(Crash, CompletedWritesSurvivePowerFailure) {
   const std::string root = work_ + "/lasts";
   fs::create_directory(root);
   const auto lasts = [&](const std::string& path, const auto& write) {
@@ -269,7 +271,7 @@ TEST_F(Crash, WhatIsWrittenLasts) {
   lasts(c, [&] { io::write_file(c, "old"); });
   lasts(c, [&] { io::write_file(c, "new"); });
   EXPECT_EQ(contents(c), "new");
-  // And the disk does lose what was not synced.
+  // The simulated disk does lose what was not synced.
   disk.root = root;
   const int fd = open((a + "/d").c_str(), O_WRONLY | O_CREAT, 0666);
   EXPECT_EQ(write(fd, "x", 1), 1);

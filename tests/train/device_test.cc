@@ -1,6 +1,6 @@
-// Training on a device that is not the CPU (tests/far_device.h): every task, in
-// one process and in several, as on the CPU but for rounding. Few steps: each
-// operator is a copy there and back.
+// Training on a device other than the CPU (tests/far_device.h): every task, in
+// one process and in several, equals training on the CPU up to rounding. Few
+// steps, since each operator copies its inputs and outputs.
 #include "aft/train/device.h"
 
 #include <gtest/gtest.h>
@@ -16,12 +16,12 @@ namespace {
 
 using far_device::kDevice;
 
-TEST(Device, IsFoundByItsName) {
+TEST(Device, IsParsedFromItsName) {
   LaunchEnvironment environment;
   EXPECT_EQ(device_for("cpu", environment), torch::Device(torch::kCPU));
   EXPECT_EQ(device_for("xpu", environment), kDevice);
   EXPECT_EQ(device_for("xpu:0", environment), kDevice);
-  // One device is that of every process: it may see no other.
+  // A single device belongs to every process, which may see no other.
   environment.size = 2, environment.local_rank = 1;
   EXPECT_EQ(device_for("xpu", environment), kDevice);
   const auto words = [&](const std::string& name) -> std::string {
@@ -44,7 +44,7 @@ TEST(Device, IsFoundByItsName) {
     EXPECT_THROW(device_for(name, environment), std::invalid_argument) << name;
 }
 
-TEST(Device, DropsWhatTheCpuDrops) {
+TEST(Device, DropoutMasksEqualThoseOfTheCpu) {
   torch::manual_seed(1);
   for (const int64_t row : {int64_t{0}, int64_t{3}, int64_t{1} << 30}) {
     SCOPED_TRACE(row);
@@ -77,14 +77,14 @@ TEST(Device, TrainsTextWithEveryMixer) {
   }
 }
 
-TEST(Device, TrainsClassesWithEveryMixer) {
+TEST(Device, TrainsClassifiersWithEveryMixer) {
   for (const std::string& kind : nn::mixer_kinds(/*causal=*/false)) {
     SCOPED_TRACE(kind);
     Json config = few(classification(), 3);
     config["model"]["mixer"] = kind;
     if (kind != "aft-conv") config["model"].erase("gumbel");
-    // A bias before a batch norm has no gradient but rounding, of which AdamW
-    // makes steps of up to its rate.
+    // The gradient of a bias before a batch norm is rounding error, which AdamW
+    // turns into steps of up to the learning rate.
     expect_alike(config, {1}, kDevice, kind == "lambda" ? 3e-3 : 2e-4);
   }
   Json resnet = few(classification(), 3);
@@ -93,26 +93,26 @@ TEST(Device, TrainsClassesWithEveryMixer) {
   expect_alike(resnet, {1}, kDevice);
 }
 
-TEST(Device, TrainsPictures) {
-  expect_alike(few(pictures()), {1}, kDevice);
+TEST(Device, TrainsImageModels) {
+  expect_alike(few(images()), {1}, kDevice);
   for (const Json& network : pixel_networks()) {
     SCOPED_TRACE(network.dump());
-    Json config = few(pictures(), 3);
+    Json config = few(images(), 3);
     config["model"] = network;
     expect_alike(config, {1}, kDevice);
   }
 }
 
-TEST(Device, SeveralProcessesTrainAsOne) {
+TEST(Device, SeveralProcessesEqualOne) {
   expect_alike(few(language()), {2}, kDevice);
   Json again = language("aft-conv");
   again["train"]["recompute"] = true, again["train"]["entropy"] = 0.01;
   expect_alike(few(again), {2}, kDevice);
   expect_alike(few(classification()), {2}, kDevice);
-  expect_alike(few(pictures()), {2}, kDevice);
+  expect_alike(few(images()), {2}, kDevice);
 }
 
-TEST(Device, RunsGoOnOnAnotherOne) {
+TEST(Device, RunsResumeOnAnotherDevice) {
   const Json config = few(language(), 12);
   const torch::Tensor alone = train(config, 1, new_folder());
   const std::string changing = new_folder();

@@ -1,5 +1,6 @@
-// A batch split over processes trains as one process does, for every task; and
-// runs go on with another number of them. Ranks are threads here.
+// Training with a batch split over processes equals training in one process,
+// for every task; runs resume with another number of processes. Ranks are
+// threads here.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -11,9 +12,9 @@
 namespace aft::train {
 namespace {
 
-TEST(Distributed, TrainsTextAsOneProcess) { expect_alike(language(), {2, 4}); }
+TEST(Distributed, TextEqualsOneProcess) { expect_alike(language(), {2, 4}); }
 
-TEST(Distributed, TakesBatchesThatDoNotDivide) {
+TEST(Distributed, BatchesNeedNotBeDivisible) {
   expect_alike(language("attention"), {3});
 }
 
@@ -23,9 +24,9 @@ TEST(Distributed, RecomputesAndRegularises) {
   expect_alike(config, {2});
 }
 
-TEST(Distributed, TrainsPicturesAsOneProcess) { expect_alike(pictures(), {2}); }
+TEST(Distributed, ImagesEqualOneProcess) { expect_alike(images(), {2}); }
 
-TEST(Distributed, TrainsClassesAsOneProcess) {
+TEST(Distributed, ClassificationEqualsOneProcess) {
   expect_alike(classification(), {2, 4});
 }
 
@@ -38,7 +39,7 @@ TEST(Distributed, TrainsEveryMixerAndNetwork) {
   }
   for (const Json& network : pixel_networks()) {
     SCOPED_TRACE(network.dump());
-    Json config = few(pictures());
+    Json config = few(images());
     config["model"] = network;
     expect_alike(config, {2});
   }
@@ -52,7 +53,7 @@ TEST(Distributed, TrainsEveryMixerAndNetwork) {
   }
 }
 
-TEST(Distributed, GoesOnWithAnotherNumberOfProcesses) {
+TEST(Distributed, ResumesWithAnotherNumberOfProcesses) {
   const std::string one = new_folder(), changing = new_folder();
   const torch::Tensor alone = train(language(), 1, one);
   train(language(), 4, changing, 5);
@@ -60,14 +61,14 @@ TEST(Distributed, GoesOnWithAnotherNumberOfProcesses) {
   const torch::Tensor end = train(language(), 2, changing);
   EXPECT_LT((end - alone).abs().max().item<double>(), 2e-4);
   EXPECT_EQ(metrics(changing).size(), 20u);
-  // The same number of processes goes on to the bit.
+  // With the same number of processes, bit-exactly.
   const std::string whole = new_folder(), parts = new_folder();
   const torch::Tensor straight = train(language(), 2, whole);
   train(language(), 2, parts, 9);
   EXPECT_TRUE(torch::equal(train(language(), 2, parts), straight));
 }
 
-TEST(Distributed, WhatCannotBeSplitIsRefused) {
+TEST(Distributed, RejectsWhatCannotBeSplit) {
   const auto refused = [](const Json& config, int N, const std::string& words) {
     std::vector<std::unique_ptr<Trained>> runs;
     for (int r = 0; r < N; ++r)
@@ -95,7 +96,7 @@ TEST(Distributed, WhatCannotBeSplitIsRefused) {
   refused(lambda, 2, "batch normalisation");
 }
 
-TEST(Distributed, ALossThatIsNotFiniteEndsAll) {
+TEST(Distributed, NonFiniteLossEndsAllRanks) {
   Json config = language();
   config["train"]["rate"] = 1e20, config["train"]["clip"] = 0;
   const std::string directory = new_folder();

@@ -1,9 +1,9 @@
-// Faults in the files below one directory: this header redefines the calls of
-// libc by which files are opened, written and renamed, for the whole program
-// that includes it (in one source only). Each call is an operation; at the n-th
-// one something happens: an error, a short write, the end of the process, or
-// the end of power, after which only what was synced is still there. Nothing is
-// really synced, as nothing really fails: that keeps thousands of runs fast.
+// Injects faults into file operations below one directory: this header
+// redefines libc's calls that open, write and rename files, for the whole
+// program that includes it (in one source only). Each call is an operation. At
+// the n-th one, a fault occurs: an error, a short write, the end of the
+// process, or a power failure, after which only synced data exist. Nothing is
+// actually synced, which keeps thousands of runs fast.
 #pragma once
 
 #include <fcntl.h>
@@ -48,10 +48,10 @@ struct Disk {
   size_t at = 0;
   std::vector<Operation> seen;
   bool full = false;
-  /// The process is gone: whatever it still does leaves the files as they are,
-  /// and the locks go as it closes them.
+  /// The process has been killed: later operations have no effect, and locks
+  /// are released when it closes them.
   bool gone = false;
-  // What a failure of power undoes.
+  // What a power failure undoes.
   struct Name {
     std::string directory;
     std::function<void()> undo;
@@ -94,7 +94,8 @@ inline void lose_power(bool names) {
   disk.root = root;
 }
 
-/// What is to happen now: an error, 0 to go on, or -1 to do half of it.
+/// What happens to the current operation: an errno, 0 to perform it, or -1 to
+/// perform half of it.
 inline int next(const char* call, const std::string& path) {
   if (!watched(path)) return 0;
   if (disk.gone) return EIO;
@@ -172,9 +173,8 @@ inline int rename_at(int from_dir, const char* from_name, int to_dir,
 
 }  // namespace aft::faults
 
-// ---- the calls
-// --------------------------------------------------------------- Those that
-// the library makes, and those of libstdc++'s streams.
+// ---- redefined calls --------------------------------------------------------
+// Those of the library and of libstdc++'s streams.
 
 namespace aft::faults {
 inline mode_t mode_of(int flags, va_list arguments) {

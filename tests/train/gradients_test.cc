@@ -1,4 +1,4 @@
-// Gradients in buckets: the sums of all processes, sent while backward runs.
+// Gradients in buckets: summed over all processes, sent during backward.
 #include "aft/train/distributed/gradients.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace aft::train {
 namespace {
 
-/// Five linear layers in a row, and one that is used by some ranks, or none.
+/// Five linear layers, and one that only some ranks, or none, use.
 struct Chain : torch::nn::Module {
   std::vector<torch::nn::Linear> layers;
   torch::nn::Linear spare{nullptr};
@@ -36,7 +36,7 @@ torch::Tensor rows(int rank) {
 
 constexpr int64_t kSmall = 8 * 8 * 4 + 100;  // a layer a bucket, or less
 
-TEST(Gradients, AreTheSumsOfAllProcesses) {
+TEST(Gradients, AreSummedOverAllProcesses) {
   for (const int64_t bytes : {int64_t{1}, kSmall, int64_t{1} << 20}) {
     SCOPED_TRACE(bytes);
     constexpr int N = 3;
@@ -65,13 +65,13 @@ TEST(Gradients, AreTheSumsOfAllProcesses) {
   }
 }
 
-TEST(Gradients, LeaveBeforeBackwardHasEnded) {
+TEST(Gradients, AreSentDuringBackward) {
   in_ranks(2, 20, [](Group& g) {
     Chain model;
     Gradients gradients(model, g, kSmall);
     gradients.expect();
     torch::Tensor x = rows(g.rank()).requires_grad_();
-    // Backward reaches the input last: what is at stake has gone by then.
+    // Backward reaches the input last; the gradients have been sent by then.
     int64_t begun = -1;
     x.register_hook(
         [&](torch::Tensor) { begun = g.begin_sum(torch::zeros({1})); });
@@ -83,7 +83,7 @@ TEST(Gradients, LeaveBeforeBackwardHasEnded) {
   });
 }
 
-TEST(Gradients, WhatNobodyReachesHasNone) {
+TEST(Gradients, AreAbsentIfNoProcessHasThem) {
   in_ranks(2, 20, [](Group& g) {
     Chain model;
     Gradients gradients(model, g, kSmall);
@@ -99,7 +99,7 @@ TEST(Gradients, WhatNobodyReachesHasNone) {
   });
 }
 
-TEST(Gradients, WhatOneProcessReachesAllHave) {
+TEST(Gradients, ExistEverywhereIfOneProcessHasThem) {
   Chain one;
   one.forward(rows(0), true).sum().backward();
   in_ranks(2, 20, [&](Group& g) {

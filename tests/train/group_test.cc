@@ -1,5 +1,5 @@
-// Processes that meet, exchange, and lose each other. Ranks are threads here;
-// tests/cli/peer_test.py has processes that die.
+// Rendezvous, exchanges, and failures of peers. Ranks are threads here;
+// tests/cli/peer_test.py kills processes.
 #include "aft/train/distributed/group.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(Group, SumsAndBroadcasts) {
   }
 }
 
-TEST(Group, SumsAreTheSameToTheBitInEachAndOverlap) {
+TEST(Group, OverlappingSumsAreBitIdenticalInAllRanks) {
   std::vector<torch::Tensor> all(4);
   in_ranks(4, 20, [&](Group& g) {
     torch::manual_seed(7);  // of a generator that threads share: any numbers
@@ -58,7 +58,7 @@ TEST(Group, SumsAreTheSameToTheBitInEachAndOverlap) {
   for (const torch::Tensor& x : all) EXPECT_TRUE(torch::equal(x, all[0]));
 }
 
-TEST(Group, OneThatFailsEndsAllWithItsWords) {
+TEST(Group, FailureEndsAllRanksWithItsMessage) {
   const auto begin = steady_clock::now();
   in_ranks(3, 30, [](Group& g) {
     if (g.rank() == 1) return g.fail("out of cheese");
@@ -72,7 +72,7 @@ TEST(Group, OneThatFailsEndsAllWithItsWords) {
   EXPECT_LT(seconds_since(begin), 25);  // not the timeout
 }
 
-TEST(Group, OneThatEndsEarlyIsNamed) {
+TEST(Group, NamesARankThatEndsEarly) {
   in_ranks(3, 30, [](Group& g) {
     if (g.rank() == 2) return;
     torch::Tensor x = torch::ones({10});
@@ -84,7 +84,7 @@ TEST(Group, OneThatEndsEarlyIsNamed) {
   });
 }
 
-TEST(Group, OneThatLivesButDoesNotComeIsNamed) {
+TEST(Group, NamesARankThatIsAliveButLate) {
   in_ranks(2, 1, [](Group& g) {
     torch::Tensor x = torch::ones({10});
     g.sum(x);
@@ -104,7 +104,7 @@ TEST(Group, OneThatLivesButDoesNotComeIsNamed) {
   });
 }
 
-TEST(Group, OneThatIsSlowIsWaitedFor) {
+TEST(Group, WaitsForASlowRank) {
   in_ranks(2, 1, [](Group& g) {
     if (g.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
     torch::Tensor x = torch::ones({10});
@@ -114,7 +114,7 @@ TEST(Group, OneThatIsSlowIsWaitedFor) {
   });
 }
 
-TEST(Group, WhoDoesNotComeAtAllIsNamed) {
+TEST(Group, NamesRanksThatNeverJoin) {
   LaunchEnvironment environment;
   environment.size = 3, environment.port = free_port();
   try {
@@ -137,7 +137,7 @@ TEST(Group, WhoDoesNotComeAtAllIsNamed) {
   }
 }
 
-/// What rank 0 says when its group cannot be made.
+/// The error of rank 0 when its group cannot form.
 std::string refusal(const LaunchEnvironment& environment, double timeout) {
   try {
     Group g(environment, timeout);
@@ -147,7 +147,7 @@ std::string refusal(const LaunchEnvironment& environment, double timeout) {
   return "no error";
 }
 
-/// Another rank as far as it comes before it connects.
+/// Another rank, up to the point before it connects.
 std::shared_ptr<Heartbeat> watch_of(LaunchEnvironment environment, int rank,
                                     int seconds) {
   environment.rank = rank;
@@ -156,7 +156,7 @@ std::shared_ptr<Heartbeat> watch_of(LaunchEnvironment environment, int rank,
                                      meet(environment, false, timeout));
 }
 
-TEST(Group, WhoDiesWhileTheyConnectIsNamed) {
+TEST(Group, NamesARankThatDiesWhileConnecting) {
   LaunchEnvironment environment;
   environment.size = 2, environment.port = free_port();
   const auto begin = steady_clock::now();
@@ -171,14 +171,14 @@ TEST(Group, WhoDiesWhileTheyConnectIsNamed) {
   EXPECT_LT(seconds_since(begin), 15);  // ten timeouts are 20
 }
 
-/// A program of somebody else's at a port.
+/// An unrelated program that listens on a port.
 int listening(uint16_t port) {
   const int fd = bound(port);
   EXPECT_EQ(listen(fd, 16), 0);
   return fd;
 }
 
-TEST(Group, ARankZeroThatListensAndSaysNothingIsNamed) {
+TEST(Group, NamesARankZeroThatListensWithoutResponding) {
   LaunchEnvironment environment;
   environment.rank = 1, environment.size = 2, environment.port = free_port();
   const int fd = listening(environment.port);
@@ -187,11 +187,11 @@ TEST(Group, ARankZeroThatListensAndSaysNothingIsNamed) {
   EXPECT_EQ(said.find("rank 0, at 127.0.0.1:"), 0u) << said;
   EXPECT_NE(said.find("does not respond"), std::string::npos) << said;
   EXPECT_LT(seconds_since(begin), 15);
-  // It stays: a thread of c10d's, which takes no exception, reads from it.
+  // Not closed: a thread of c10d, which catches no exceptions, reads from it.
   EXPECT_GE(fd, 0);
 }
 
-TEST(Group, WhoFailsWhileTheyConnectIsHeard) {
+TEST(Group, ReportsAFailureWhileConnecting) {
   LaunchEnvironment environment;
   environment.size = 2, environment.port = free_port();
   std::string said;
@@ -205,8 +205,8 @@ TEST(Group, WhoFailsWhileTheyConnectIsHeard) {
   EXPECT_LT(seconds_since(begin), 15);
 }
 
-/// Who fails itself is not one who ends because of another.
-TEST(Group, WhoCannotBeMetSaysWhy) {
+/// A rank that fails by itself throws its own error, not PeerError.
+TEST(Group, RankThatCannotListenSaysWhy) {
   LaunchEnvironment environment;
   environment.size = 2, environment.port = free_port();
   const int fd = listening(environment.port);
@@ -225,8 +225,8 @@ TEST(Group, WhoCannotBeMetSaysWhy) {
   close(fd);
 }
 
-/// A process that is at work, and asks for nothing, hears of it too.
-TEST(Group, WhoIsAtWorkIsToldThatItIsStuck) {
+/// A busy process that waits for nothing is also told.
+TEST(Group, BusyRankIsToldThatItIsStuck) {
   std::promise<std::string> said;
   std::promise<void> met;
   LaunchEnvironment environment;
@@ -247,7 +247,7 @@ TEST(Group, WhoIsAtWorkIsToldThatItIsStuck) {
   EXPECT_THROW(g.any(false), PeerError);
 }
 
-TEST(Group, NobodyIsStuckWhoWorksWhileAllIsWell) {
+TEST(Group, BusyRankIsNotStuckWhileOthersLive) {
   in_ranks(
       2, 1,
       [](Group& g) {
@@ -258,7 +258,7 @@ TEST(Group, NobodyIsStuckWhoWorksWhileAllIsWell) {
       [](const std::string& why) { ADD_FAILURE() << why; });
 }
 
-TEST(Group, TwoOfTheSameRankAreRefused) {
+TEST(Group, RejectsDuplicateRanks) {
   LaunchEnvironment environment;
   environment.size = 2, environment.port = free_port();
   std::string said;
@@ -279,7 +279,7 @@ TEST(Group, TwoOfTheSameRankAreRefused) {
   EXPECT_NE(said.find("rank 1 has not joined"), std::string::npos) << said;
 }
 
-TEST(Group, AnAddressThatOthersCannotReachIsRefused) {
+TEST(Group, RejectsAnUnreachableAddress) {
   LaunchEnvironment environment;
   environment.size = 2, environment.port = free_port();
   std::string said;

@@ -1,4 +1,4 @@
-// Who this process is, as launchers say it.
+// The variables of launchers.
 #include "aft/train/distributed/launch_environment.h"
 
 #include <gtest/gtest.h>
@@ -26,12 +26,12 @@ void expect(const LaunchEnvironment& w, int rank, int size, int local,
   EXPECT_EQ(w.port, port);
 }
 
-TEST(LaunchEnvironment, OneProcessWithoutVariables) {
+TEST(LaunchEnvironment, IsOneProcessByDefault) {
   const LaunchEnvironment w = environment({});
   EXPECT_EQ(w.rank, 0);
   EXPECT_EQ(w.size, 1);
   EXPECT_FALSE(w.hosted);
-  // Interactive shells of Slurm have these, and no step.
+  // Slurm's interactive shells have these but no step.
   EXPECT_EQ(environment({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}}).size,
             1);
 }
@@ -50,7 +50,7 @@ TEST(LaunchEnvironment, Torchrun) {
   agent["TORCHELASTIC_RESTART_COUNT"] = "3";
   EXPECT_TRUE(environment(agent).hosted);
   EXPECT_EQ(environment(agent).restarts, 3);
-  // It comes before Slurm's, inside of which it may have been started.
+  // Takes precedence over Slurm's, inside of which it may run.
   agent["SLURM_PROCID"] = "0", agent["SLURM_NTASKS"] = "2";
   agent["SLURM_STEP_NODELIST"] = "a";
   EXPECT_EQ(environment(agent).rank, 5);
@@ -101,7 +101,7 @@ TEST(LaunchEnvironment, MpiInsideOfSlurm) {
   hydra["PMI_RANK"] = "5", hydra["PMI_SIZE"] = "8";
   hydra["MPI_LOCALNRANKS"] = "4";
   EXPECT_EQ(environment(hydra).rank, 5);
-  // srun itself may set PMI's variables too: its own count.
+  // srun may set PMI's variables too; its own take precedence.
   v["PMI_RANK"] = "1", v["PMI_SIZE"] = "2", v.erase("MASTER_ADDR");
   expect(environment(v), 1, 2, 0, "a1", 15000);
 }

@@ -1,4 +1,4 @@
-// A task whose forward pass moves running statistics.
+// A task whose forward pass updates running statistics.
 #pragma once
 
 #include <torch/torch.h>
@@ -8,7 +8,7 @@
 
 namespace aft::train {
 
-/// Small, with all that a checkpoint holds: running statistics too.
+/// Small, but with everything that a checkpoint holds.
 class NormedTask : public Task {
  public:
   NormedTask() {

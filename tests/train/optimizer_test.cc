@@ -1,4 +1,4 @@
-// The optimiser: what decays, clipping, infinite gradients; and schedules.
+// The optimiser: weight decay, clipping, infinite gradients; and schedules.
 #include "aft/train/optimizer.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST(AdamW, OnlyLinearWeightsDecay) {
   }
 }
 
-TEST(AdamW, WeightsOfConvolutionsDecay) {
+TEST(AdamW, ConvolutionWeightsDecay) {
   torch::nn::Sequential net(torch::nn::Conv2d(2, 3, 1),
                             nn::BatchNorm(nn::BatchNormOptions(3)));
   AdamW optimizer(*net, {});
@@ -57,7 +57,7 @@ TEST(AdamW, WeightsOfConvolutionsDecay) {
     EXPECT_EQ(optimizer.decays(p.key()), p.key() == "0.weight") << p.key();
 }
 
-TEST(AdamW, ClipsTheNormOfAll) {
+TEST(AdamW, ClipsTheGlobalNorm) {
   torch::nn::Linear layer(3, 3), same(3, 3);
   {
     torch::NoGradGuard no_grad;
@@ -72,7 +72,7 @@ TEST(AdamW, ClipsTheNormOfAll) {
   EXPECT_TRUE(torch::allclose(layer->weight, same->weight, 1e-5, 1e-6));
 }
 
-TEST(AdamW, AnInfiniteGradientChangesNothing) {
+TEST(AdamW, InfiniteGradientChangesNothing) {
   torch::nn::Linear layer(2, 2);
   AdamW optimizer(*layer, {});
   const torch::Tensor before = layer->weight.detach().clone();

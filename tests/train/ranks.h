@@ -30,15 +30,15 @@ inline int bound(uint16_t& port) {
   return fd;
 }
 
-/// Nobody else is given it while this process lives, but who asks for it may
-/// listen there.
+/// The system assigns it to no other process while this one lives, but
+/// listening on it is possible.
 inline uint16_t free_port() {
   uint16_t port = 0;
   bound(port);
   return port;
 }
 
-/// Each rank in a thread; what it throws fails the test.
+/// Runs each rank in a thread; an exception fails the test.
 inline void in_ranks(
     int N, double timeout, const std::function<void(Group&)>& body,
     const std::function<void(const std::string&)>& on_stuck = {}) {

@@ -1,4 +1,4 @@
-// Small runs of each task, by one process or several (as threads), on any
+// Small runs of each task, in one process or several (as threads), on any
 // device.
 #pragma once
 
@@ -65,7 +65,7 @@ inline Json classification() {
           {"train", kTrain}};
 }
 
-inline Json pictures() {
+inline Json images() {
   return {{"task", "image"},
           {"model",
            {{"mixer", "aft-simple"},
@@ -81,7 +81,7 @@ inline Json few(Json config, int64_t steps = 6) {
   return config;
 }
 
-/// Models over pictures(), in the place of its own.
+/// Networks that can replace the model of images().
 inline Json pixel_networks() {
   return {{{"network", "pixelcnn"}, {"layers", 2}, {"width", 6}},
           {{"network", "pixelcnn++"},
@@ -109,7 +109,7 @@ struct Trained {
   }
 };
 
-/// Parameters and buffers at the end, one after the other.
+/// All parameters and buffers, concatenated.
 inline torch::Tensor weights(Task& task) {
   std::vector<torch::Tensor> all;
   for (const auto& item : models::tensors_of(task.model()))
@@ -126,11 +126,12 @@ inline std::vector<Json> metrics(const std::string& directory) {
   return out;
 }
 
-/// N processes train to the end, or `steps` steps; returns rank 0's weights.
+/// Trains with N processes to the end or for `steps` steps. Returns rank 0's
+/// weights.
 inline torch::Tensor train(const Json& config, int N,
                            const std::string& directory, int64_t steps = 1000,
                            torch::Device device = torch::kCPU) {
-  // First weights come from a generator that threads would share.
+  // Initial weights come from a generator that threads would share.
   std::vector<std::unique_ptr<Trained>> runs;
   for (int r = 0; r < N; ++r) runs.push_back(std::make_unique<Trained>(config));
   std::vector<torch::Tensor> ends(static_cast<size_t>(N));
@@ -146,7 +147,7 @@ inline torch::Tensor train(const Json& config, int N,
     if (there) trainer.resume();
     int64_t taken = 0;
     Hooks hooks;
-    // Any rank may be asked to stop.
+    // Any rank may stop the run.
     hooks.stop = [&] { return ++taken >= steps && r + 1 == runs.size(); };
     trainer.run(hooks);
     ends[r] = weights(*run.task);
@@ -162,7 +163,8 @@ inline torch::Tensor train(const Json& config, int N,
   return ends[0];
 }
 
-/// Processes in these numbers, on that device, train as one does on the CPU.
+/// Expects that training with each of these numbers of processes on that device
+/// equals training with one on the CPU.
 inline void expect_alike(const Json& config, std::initializer_list<int> sizes,
                          torch::Device device = torch::kCPU,
                          double most = 2e-4) {
@@ -174,7 +176,7 @@ inline void expect_alike(const Json& config, std::initializer_list<int> sizes,
     SCOPED_TRACE(std::to_string(N) + " processes");
     const std::string several = new_folder();
     const torch::Tensor together = train(config, N, several, 1000, device);
-    // Of weights of about 0.3 and steps of up to 20 times 1e-3.
+    // Weights are about 0.3, and they change by up to 20 times 1e-3.
     EXPECT_LT((together - alone).abs().max().item<double>(), most);
     EXPECT_LT((together - alone).abs().mean().item<double>(), 3e-6);
     const std::vector<Json> other = metrics(several);

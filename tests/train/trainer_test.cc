@@ -1,4 +1,4 @@
-// Runs that are stopped, resumed and broken, and the entropy of kernels.
+// Stopping, resuming, invalid values and checkpoints; the entropy of kernels.
 #include "aft/train/trainer.h"
 
 #include <fcntl.h>
@@ -43,7 +43,7 @@ std::string contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// Runs until `stop_after` steps of this call, or to the end.
+/// Runs for `stop_after` steps, or to the end.
 bool run(const tasks::LanguageConfig& c, const std::string& directory,
          int stop_after = 1000) {
   tasks::LanguageTask task(c, text());
@@ -55,7 +55,7 @@ bool run(const tasks::LanguageConfig& c, const std::string& directory,
   return trainer.run(hooks);
 }
 
-/// metrics.jsonl without what depends on the clock.
+/// The metrics without times.
 std::string metrics(const std::string& directory) {
   std::istringstream in(contents(directory + "/metrics.jsonl"));
   std::string line, out;
@@ -67,7 +67,7 @@ std::string metrics(const std::string& directory) {
   return out;
 }
 
-TEST(Trainer, LearnsAndLeavesAModel) {
+TEST(Trainer, LearnsAndSavesAModel) {
   tasks::LanguageConfig c = small_config();
   c.train.steps = 150, c.train.rate = 1e-2, c.train.ema = 0;
   c.model.dropout = 0;
@@ -87,7 +87,7 @@ TEST(Trainer, LearnsAndLeavesAModel) {
                        models::tensors_of(*model));
 }
 
-TEST(Trainer, AStoppedRunEndsToTheBitAsOneThatWasNot) {
+TEST(Trainer, StoppedAndResumedIsBitIdentical) {
   const tasks::LanguageConfig c = small_config();
   const std::string whole = new_folder();
   ASSERT_TRUE(run(c, whole));
@@ -104,24 +104,24 @@ TEST(Trainer, AStoppedRunEndsToTheBitAsOneThatWasNot) {
   }
 }
 
-TEST(Trainer, WhatCameAfterTheCheckpointComesAgain) {
+TEST(Trainer, RepeatsTheMetricsAfterTheCheckpoint) {
   const tasks::LanguageConfig c = small_config();
   const std::string whole = new_folder(), torn = new_folder();
   ASSERT_TRUE(run(c, whole));
   ASSERT_FALSE(run(c, torn, 7));
-  // As if it had been killed later, in the middle of a line.
+  // As if it had been killed later, while writing a line.
   std::ofstream(torn + "/metrics.jsonl", std::ios::app)
       << "{\"step\":8,\"loss\":99}\n{\"step\":10,\"lo";
   ASSERT_TRUE(run(c, torn));
   EXPECT_EQ(metrics(whole), metrics(torn));
 }
 
-TEST(Trainer, LinesOfMetricsThatAreNone) {
+TEST(Trainer, IgnoresInvalidLinesOfMetrics) {
   const tasks::LanguageConfig c = small_config();
   const std::string whole = new_folder(), odd = new_folder();
   ASSERT_TRUE(run(c, whole));
   ASSERT_FALSE(run(c, odd, 7));
-  // Deep enough to end the stack of whoever calls himself for each level.
+  // Deep enough to overflow the stack of a recursive parser.
   const std::string open(100000, '['), close(100000, ']');
   std::ofstream(odd + "/metrics.jsonl", std::ios::app)
       << open << "\n"
@@ -131,9 +131,9 @@ TEST(Trainer, LinesOfMetricsThatAreNone) {
   EXPECT_EQ(metrics(whole), metrics(odd));
 }
 
-/// Killed between checkpoints: the step after the checkpoint is done again, and
-/// moves the statistics once.
-TEST(Trainer, RunningStatisticsResumeToTheBit) {
+/// Killed between checkpoints: the step after the checkpoint is repeated, but
+/// updates the statistics only once.
+TEST(Trainer, RunningStatisticsResumeBitExactly) {
   TrainConfig c;
   c.steps = 12, c.batch = 5, c.save = 3, c.validate = 4, c.rate = 0.01;
   c.warmup = 1, c.ema = 0.9;
@@ -162,7 +162,7 @@ TEST(Trainer, RunningStatisticsResumeToTheBit) {
     EXPECT_TRUE(contents(whole + file) == contents(torn + file)) << file;
 }
 
-TEST(Trainer, ALossThatIsNotFiniteStopsAndKeepsTheCheckpoint) {
+TEST(Trainer, NonFiniteLossStopsAndKeepsTheCheckpoint) {
   tasks::LanguageConfig c = small_config();
   const std::string directory = new_folder();
   ASSERT_FALSE(run(c, directory, 4));
@@ -186,7 +186,7 @@ TEST(Trainer, ALossThatIsNotFiniteStopsAndKeepsTheCheckpoint) {
   EXPECT_TRUE(contents(directory + "/state/checkpoint.safetensors") == before);
 }
 
-TEST(Trainer, WeightsThatAreBrokenAreNotSaved) {
+TEST(Trainer, DoesNotSaveBrokenWeights) {
   tasks::LanguageConfig c = small_config();
   c.train.save = 2;
   const std::string whole = new_folder(), directory = new_folder();
@@ -212,7 +212,7 @@ TEST(Trainer, WeightsThatAreBrokenAreNotSaved) {
               contents(directory + "/model.safetensors"));
 }
 
-TEST(Trainer, WhoIsStoppedSavesNoBrokenWeightsEither) {
+TEST(Trainer, DoesNotSaveBrokenWeightsWhenStopped) {
   tasks::LanguageConfig c = small_config();
   const std::string directory = new_folder();
   ASSERT_FALSE(run(c, directory, 3));
@@ -231,7 +231,7 @@ TEST(Trainer, WhoIsStoppedSavesNoBrokenWeightsEither) {
   EXPECT_TRUE(contents(directory + "/state/checkpoint.safetensors") == before);
 }
 
-TEST(Trainer, ACheckpointWithNumbersThatAreNoneIsRefusedAndChangesNothing) {
+TEST(Trainer, RejectsANonFiniteCheckpoint) {
   tasks::LanguageConfig c = small_config();
   const std::string directory = new_folder();
   tasks::LanguageTask task(c, text());
@@ -256,7 +256,7 @@ TEST(Trainer, ACheckpointWithNumbersThatAreNoneIsRefusedAndChangesNothing) {
   EXPECT_TRUE(torch::equal(before, other.model().parameters()[0]));
 }
 
-TEST(Trainer, MoreExamplesThanHaveNumbersAreRefused) {
+TEST(Trainer, RejectsMoreExamplesThanCanBeCounted) {
   tasks::LanguageConfig c = small_config();
   tasks::LanguageTask task(c, text());
   for (int64_t TrainConfig::*key :
@@ -267,7 +267,7 @@ TEST(Trainer, MoreExamplesThanHaveNumbersAreRefused) {
   }
 }
 
-TEST(Trainer, AHostileCheckpointIsRefused) {
+TEST(Trainer, RejectsInvalidMetadata) {
   tasks::LanguageConfig c = small_config();
   const std::string directory = new_folder();
   ASSERT_FALSE(run(c, directory, 2));
@@ -287,11 +287,11 @@ TEST(Trainer, AHostileCheckpointIsRefused) {
   }
 }
 
-TEST(Trainer, ResumeRemovesWhatKilledProcessesLeft) {
+TEST(Trainer, ResumeRemovesTemporaryFiles) {
   tasks::LanguageConfig c = small_config();
   const std::string directory = new_folder();
   ASSERT_FALSE(run(c, directory, 2));
-  // The first with the number of a process that lives, but is another.
+  // The first has the number of a live but unrelated process.
   const std::string dead = directory + "/state/.unfinished-1-0",
                     other = directory + "/.unfinished-999999999-7",
                     lives = directory + "/.unfinished-999999998-7";
@@ -306,7 +306,7 @@ TEST(Trainer, ResumeRemovesWhatKilledProcessesLeft) {
   close(fd);
 }
 
-TEST(Trainer, ACheckpointThatDoesNotFitIsRefused) {
+TEST(Trainer, RejectsTheCheckpointOfAnotherModel) {
   tasks::LanguageConfig c = small_config();
   const std::string directory = new_folder();
   ASSERT_FALSE(run(c, directory, 2));
@@ -331,7 +331,7 @@ tasks::LanguageConfig conv_config() {
   return c;
 }
 
-TEST(Entropy, IsOfModelsWithKernels) {
+TEST(Entropy, NeedsAModelWithKernels) {
   tasks::LanguageConfig c = small_config();
   c.train.entropy = 0.1;
   tasks::LanguageTask task(c, text());
@@ -346,8 +346,8 @@ TEST(Entropy, IsOfModelsWithKernels) {
 }
 
 /// The gradients of a step are those of loss + entropy * reg(w), however many
-/// micro-batches there are; the loss that is told is the task's.
-TEST(Entropy, JoinsTheGradientsOnce) {
+/// micro-batches there are; the reported loss is the task's.
+TEST(Entropy, AddsItsGradientsOncePerStep) {
   tasks::LanguageConfig c = conv_config();
   c.model.dropout = 0, c.train.clip = 0, c.train.accumulate = 2;
   const auto losses_and_norms = [&](double entropy) {
@@ -362,7 +362,7 @@ TEST(Entropy, JoinsTheGradientsOnce) {
   };
   const auto without = losses_and_norms(0), with = losses_and_norms(100);
   EXPECT_EQ(without.first, with.first);
-  // By hand: the gradients of one step, then of the entropy.
+  // Expected: the gradients of one step, plus those of the entropy.
   c.train.entropy = 0;
   tasks::LanguageTask task(c, text());
   for (auto& p : task.model().named_parameters())
@@ -379,7 +379,7 @@ TEST(Entropy, JoinsTheGradientsOnce) {
   EXPECT_GT(with.second, 2 * without.second);
 }
 
-TEST(Entropy, SparsityIsToldAndSmaller) {
+TEST(Entropy, ReportsAndReducesSparsity) {
   const auto last = [](double entropy) {
     tasks::LanguageConfig c = conv_config();
     c.train.steps = 100, c.train.entropy = entropy, c.train.ema = 0;
@@ -400,7 +400,7 @@ TEST(Entropy, SparsityIsToldAndSmaller) {
 }
 
 /// Gumbel samples are a function of the seed and the step.
-TEST(Gumbel, StoppedAndResumedEndsWithTheSameBits) {
+TEST(Gumbel, StoppedAndResumedIsBitIdentical) {
   tasks::LanguageConfig c = conv_config();
   c.model.gumbel = 0.5, c.train.entropy = 0.001;
   const std::string whole = new_folder(), parts = new_folder();
