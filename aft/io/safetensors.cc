@@ -12,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "aft/base/config.h"
 #include "aft/io/file_internal.h"
 #include "aft/io/safetensors_header.h"
 
@@ -81,21 +82,6 @@ void check_layout(const std::string& path, std::vector<Entry>& entries,
                    std::to_string(filled) + ", got " +
                    std::to_string(data_bytes) + " bytes of data");
   }
-}
-
-// Levenshtein, one row.
-size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t change = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
-    }
-  }
-  return row[b.size()];
 }
 
 std::string json_string(const std::string& path, const std::string& text) {
@@ -219,22 +205,16 @@ const TensorView* SafeTensors::find(const std::string& name) const {
 
 const TensorView& SafeTensors::at(const std::string& name) const {
   if (const TensorView* found = find(name)) return *found;
-  // Only a hint, so its cost is bounded: none for very long names.
+  // Only a hint, so its cost is bounded.
   constexpr size_t kMaxName = 256, kMaxNames = 4096;
-  const TensorView* nearest = nullptr;
-  size_t least = kMaxName + 1;
-  for (size_t i = 0; i < std::min(tensors_.size(), kMaxNames); ++i) {
-    const std::string& other = tensors_[i].name;
-    if (std::max(name.size(), other.size()) > kMaxName) continue;
-    const size_t distance = edit_distance(name, other);
-    if (distance < least) {
-      least = distance;
-      nearest = &tensors_[i];
-    }
-  }
+  std::vector<std::string> names;
+  for (const TensorView& t : tensors_)
+    if (t.name.size() <= kMaxName && names.size() < kMaxNames)
+      names.push_back(t.name);
   fail(path_, "must hold tensor " + quote(name) + ", got " +
                   std::to_string(tensors_.size()) + " others" +
-                  (nearest ? ", nearest " + quote(nearest->name) : ""));
+                  (names.empty() ? ""
+                                 : ", nearest " + base::nearest(name, names)));
 }
 
 void save_safetensors(const std::string& path,

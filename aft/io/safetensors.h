@@ -82,7 +82,7 @@ class SafeTensors {
   const TensorView* find(const std::string& name) const;
 
   /// Returns the tensor with this name. Throws an Error that names the file and
-  /// the closest existing name.
+  /// the closest existing names.
   const TensorView& at(const std::string& name) const;
 
   /// The "__metadata__" of the file; empty if it has none.

@@ -99,8 +99,8 @@ class TestTraining(ClassesTest):
         out = self.work / "run"
         done = self.train(out, "--init", self.shapes, "--data", self.data,
                           "--steps", 2)  # fmt: skip
-        (line,) = lines_of(done.stdout + done.stderr, "afresh")
-        self.assertEqual("2 tensors: head", line.split("afresh: ")[1])
+        (line,) = lines_of(done.stdout + done.stderr, "newly initialised")
+        self.assertEqual("2 tensors: head", line.split("newly initialised: ")[1])
         tensors, _ = load_tensors(out / "model.safetensors")
         self.assertEqual([3, 16], tensors["head.weight"][0])
         # A rate of next to nothing: what was learned is still known.

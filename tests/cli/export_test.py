@@ -178,7 +178,7 @@ class TestWeights(ProgramTest):
         parameters = sum(x.numel() for x in self.weights.values())
         self.assertIn(f"{parameters} parameters", told)
         self.assertIn(f"`aft classify {self.model} photo.jpg`", told)
-        self.assertNotIn("afresh", told)
+        self.assertNotIn("newly initialised", told)
         expected = probabilities(self.weights, self.pixels, attention)
         top = self.says(expected)
         self.assertEqual(f"class {top[0]['class']}", top[0]["label"])
@@ -205,7 +205,7 @@ class TestWeights(ProgramTest):
 
     def test_aft_conv_says_what_torch_says(self):
         told = self.imported("--to", "aft-conv", "--heads", 8, "--kernel", 3)
-        fresh = told.split("afresh: ")[1].splitlines()[0]
+        fresh = told.split("newly initialised: ")[1].splitlines()[0]
         for part in ("query", "key", "w", "gamma", "beta"):
             self.assertIn(f"blocks.mixer.{part}", fresh)
         self.assertNotIn("value", fresh)
@@ -294,9 +294,9 @@ class TestWeights(ProgramTest):
         save(self.vit, self.weights)
         self.model = self.work / "headless"
         words = ["import", self.vit, "--out", self.model, "--heads", 4]
-        self.fails(2, ["no head", "--labels"], *words)
+        self.fails(2, ["no classification head", "--labels"], *words)
         told = self.succeed(*words, "--labels", table).stdout
-        self.assertIn("head", told.split("afresh")[1])
+        self.assertIn("head", told.split("newly initialised")[1])
         self.assertEqual(
             3, len(load(self.model / "model.safetensors")[0]["head.bias"])
         )
@@ -308,7 +308,7 @@ class TestWeights(ProgramTest):
             (lambda t: t.pop("norm.bias"), "norm.bias"),
             (lambda t: t["norm.bias"].fill_(math.nan), "finite"),
             (lambda t: t.update(dist_token=torch.ones(1, 1, WIDTH)), "distilled"),
-            (lambda t: t.clear(), "no ViT"),
+            (lambda t: t.clear(), "known ViT"),
         ):
             weights = vit()
             change(weights)
@@ -333,7 +333,7 @@ class TestWeights(ProgramTest):
         before = {p.name: p.read_bytes() for p in self.model.iterdir()}
         self.assertEqual({"config.json", "model.safetensors"}, set(before))
         self.fails(1, [self.model, "already"], "import", self.vit, *words)
-        self.fails(2, ["another file"], "export", self.model, "--out",
+        self.fails(2, ["model's own weights"], "export", self.model, "--out",
                    self.model / "model.safetensors")  # fmt: skip
         self.fails(2, ["--names"], "export", self.model, "--out", self.out,
                    "--names", "onnx")  # fmt: skip

@@ -58,8 +58,8 @@ class TestPictures(ProgramTest):
                    "--set", "model.width=8", "--out", self.work / "x")  # fmt: skip
         self.fails(1, ["train.recompute"], "train", "image-pixelcnn", "--set",
                    "train.recompute=true", "--out", self.work / "y")  # fmt: skip
-        self.fails(2, ["sequences", "pixelcnn"], "bench", "train", "image-pixelcnn")
-        self.fails(2, ["sequences", "pixelcnn"], "bench", "generate",
+        self.fails(2, ["sequence model", "pixelcnn"], "bench", "train", "image-pixelcnn")
+        self.fails(2, ["sequence model", "pixelcnn"], "bench", "generate",
                    "image-pixelcnn")  # fmt: skip
         self.fails(2, ["--names", "pixelcnn"], "export", out, "--names", "timm",
                    "--out", self.work / "w")  # fmt: skip

@@ -140,7 +140,7 @@ TEST_F(SafeTensorsTest, FindsByNameAndSuggestsTheNearest) {
     EXPECT_EQ(std::string(e.what()),
               "safetensors '" + path_ +
                   "': must hold tensor 'block.0.kay.weight', got 2 others, "
-                  "nearest 'block.0.key.weight'");
+                  "nearest block.0.key.weight or block.0.out.weight");
   }
   EXPECT_THROW(file.at(std::string(1000, 'x')), Error);
 }

@@ -112,7 +112,7 @@ TEST(ReadVit, ErrorsNameFileTensorAndShape) {
        },
        {"patch_embed.proj.weight", "vit.embeddings.patch_embeddings",
         "deit.embeddings", "'embeddings.patch", "encoder.weight"}},
-      {[](Map& m) { m.clear(); }, {"no ViT", "got 0 tensors"}},
+      {[](Map& m) { m.clear(); }, {"known ViT", "got 0 tensors"}},
       {[](Map& m) {
          m = {{"patch.weight", torch::ones({2})}};
        },
