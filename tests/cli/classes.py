@@ -1,4 +1,4 @@
-"""What the tests of classes of pictures share: classes by colour, and small models
+"""Shared by the tests of classification: classes by colour, and small models
 of them and of the built-in shapes."""
 
 import json
@@ -27,7 +27,7 @@ def class_folder(path, colour, count):
 
 
 class ClassesTest(ProgramTest):
-    """With small models of classes: one of colours, one of the built-in shapes."""
+    """With small classifiers: one of colours, one of the built-in shapes."""
 
     PRESET = "classify-aft-conv-4x96"
     SIDE, PATCH = 16, 4

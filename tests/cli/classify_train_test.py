@@ -1,6 +1,5 @@
-"""Training on classes of pictures as a user meets it: the built-in shapes and
-folders, killed and resumed, from the weights of another run; data and keys that are
-not what they should be. Argument: the program."""
+"""Training of classifiers: the built-in shapes and user data, resuming, initial
+weights, errors. Argument: the program."""
 
 import json
 import math
@@ -37,7 +36,7 @@ class TestTraining(ClassesTest):
 
     def test_stopped_and_resumed_is_the_same_to_the_bit(self):
         whole, torn = self.work / "whole", self.work / "torn"
-        # Nor does it matter how many threads draw the pictures.
+        # Nor does the number of loader threads matter.
         self.train(whole, *WILD, *sets(data__workers=3))
         told = self.disturb(
             torn,
@@ -95,7 +94,7 @@ class TestTraining(ClassesTest):
         self.assertEqual([10, 20], [m["step"] for m in metrics(self.shapes)
                                     if "top1" in m and "top5" in m])  # fmt: skip
 
-    def test_first_weights_from_another_run(self):
+    def test_initial_weights_from_another_run(self):
         out = self.work / "run"
         done = self.train(out, "--init", self.shapes, "--data", self.data,
                           "--steps", 2)  # fmt: skip
@@ -103,7 +102,7 @@ class TestTraining(ClassesTest):
         self.assertEqual("2 tensors: head", line.split("newly initialised: ")[1])
         tensors, _ = load_tensors(out / "model.safetensors")
         self.assertEqual([3, 16], tensors["head.weight"][0])
-        # A rate of next to nothing: what was learned is still known.
+        # With a tiny learning rate, what was learned is kept.
         again = self.work / "again"
         self.train(again, "--init", self.colours, "--data", self.data, "--steps", 1,
                    *sets(train__rate=1e-9, data__height=32,
@@ -114,7 +113,7 @@ class TestTraining(ClassesTest):
         self.fails(2, ["--init"], "train", "--resume", self.colours,
                    "--init", self.shapes)  # fmt: skip
 
-    def test_first_weights_of_another_task(self):
+    def test_initial_weights_of_another_task(self):
         text = self.work / "text"
         self.train_on_text(text)
         self.train_fails([text, "classification", "language"], "--init", text)
@@ -125,8 +124,8 @@ class TestTraining(ClassesTest):
         self.fails(1, ["data.height", "16", "32"], *more, *sets(data__height=32))
         self.fails(2, [self.shapes, "--resume"], *self.training(self.shapes))
 
-    def test_one_position_a_head(self):
-        """Gumbel-softmax: what it says of itself, and a run stays as it is."""
+    def test_one_position_per_head(self):
+        """Gumbel-softmax: descriptions and sparsity; it cannot be changed."""
         out = self.work / "run"
         done = self.train(out, "--steps", 4, *sets(model__gumbel=0.5, train__save=4,
                                                    train__validate=2))  # fmt: skip
@@ -192,8 +191,8 @@ class TestTraining(ClassesTest):
             self.assertEqual(1, done.returncode)
             self.assertIn(str(self.work / "data"), done.stderr)
 
-    def test_broken_pictures_are_named(self):
-        """They are met only when they are needed; the run can go on without."""
+    def test_broken_images_are_named(self):
+        """They are found when they are read; the run can be resumed without them."""
         data, good = self.work / "data", png(noise(self.SIDE, self.SIDE))
         for name, colour in COLOURS.items():
             class_folder(data / name, colour, 10)

@@ -1,6 +1,5 @@
-"""The program `aft` as its users see it: help, exit codes, what it prints and
-writes. cli_test.py PROGRAM. No times are judged here; --quick shapes are small.
-"""
+"""The program `aft`: help, exit codes, output, the benchmarks and the demo.
+Argument: the program."""
 
 import importlib
 import json

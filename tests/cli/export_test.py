@@ -1,6 +1,6 @@
-"""Weights in and out as a user meets them: a ViT from a file to a model, which
-says of a picture what plain torch says; the same with AFT-conv; what comes out
-again; files that are not what they should be. Argument: the program."""
+"""Import and export of weights: from a ViT file to a model with the same outputs
+as an independent implementation, and back; invalid files. Argument: the
+program."""
 
 import json
 import math
@@ -61,7 +61,7 @@ def vit():
     return out
 
 
-# ---- The networks, from the formulas -----------------------------------------
+# ---- Reference networks ------------------------------------------------------
 
 
 def attention(t, name, x):
@@ -155,7 +155,7 @@ class TestWeights(ProgramTest):
         return load(self.out)
 
     def says(self, expected):
-        """What the program says of the picture is what was expected."""
+        """Checks the classification of the image."""
         said = json.loads(
             self.succeed("classify", self.model, self.picture, "--json", "--crop", 1,
                          "--top", CLASSES).stdout
@@ -169,7 +169,7 @@ class TestWeights(ProgramTest):
             self.assertAlmostEqual(
                 expected[x["class"]].item(), x["probability"], delta=1e-4
             )
-        # Far from what a model says that knows nothing.
+        # Far from the output of an untrained model.
         self.assertGreater(top[0]["probability"], 1.5 / CLASSES)
         return top
 
@@ -186,7 +186,7 @@ class TestWeights(ProgramTest):
         self.assertEqual("classification", config["task"])
         self.assertEqual(HEADS, config["model"]["heads"])
         self.assertEqual(PIXELS, config["data"]["height"])
-        # Out again to the bit, and in again by the other names.
+        # Exported bit-exactly, and imported again with the other names.
         out, metadata = self.exported("timm")
         self.assertEqual({"format": "pt"}, metadata)
         self.assertEqual(set(self.weights), set(out))
@@ -212,7 +212,7 @@ class TestWeights(ProgramTest):
         config = json.loads((self.model / "config.json").read_text())["model"]
         self.assertEqual(("mean", False), (config["pool"], config["positions"]))
         self.assertEqual((8, 3), (config["heads"], config["window"]))
-        # The biases begin as 0: give them something to say.
+        # The biases are initially 0: set them to other values.
         weights, _ = load(self.model / "model.safetensors")
         torch.manual_seed(2)
         for name, x in weights.items():
@@ -234,7 +234,7 @@ class TestWeights(ProgramTest):
         self.assertNotIn("cls_token", out)
         expected = probabilities(out, self.pixels, aft_conv)
         self.says(expected)
-        for name in ("gamma", "beta"):  # each of them counts
+        for name in ("gamma", "beta"):  # each of them matters
             off = {f"blocks.{i}.attn.{name}": torch.zeros(8) for i in range(LAYERS)}
             other = {**out, **off}
             change = probabilities(other, self.pixels, aft_conv) - expected
@@ -288,7 +288,7 @@ class TestWeights(ProgramTest):
         self.assertEqual(["n00 cat", "class 1", "n02 grey wolf, café", "class 3"],
                          config["data"]["classes"][:4])  # fmt: skip
         self.assertEqual(CLASSES, config["model"]["classes"])
-        # A new head for a network without one.
+        # A new head for weights without one.
         for name in ("head.weight", "head.bias"):
             del self.weights[name]
         save(self.vit, self.weights)
@@ -328,7 +328,7 @@ class TestWeights(ProgramTest):
         self.fails(1, ["model.layers"], "import", self.vit, *words, "--set",
                    "model.layers=3")  # fmt: skip
         self.assertFalse(self.model.exists())
-        # What is there stays.
+        # An existing model is kept.
         self.imported("--heads", 4)
         before = {p.name: p.read_bytes() for p in self.model.iterdir()}
         self.assertEqual({"config.json", "model.safetensors"}, set(before))
@@ -342,7 +342,7 @@ class TestWeights(ProgramTest):
         self.assertEqual(before, after)
         self.assertFalse(self.out.exists())
 
-    def test_other_tasks_have_their_own_names_only(self):
+    def test_other_tasks_support_only_aft_names(self):
         words = sets(
             model__layers=1, model__width=16, model__window=8, model__rank=4,
             model__length=32, train__batch=2, train__steps=2,

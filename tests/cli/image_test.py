@@ -1,6 +1,5 @@
-"""The image commands as a user meets them: training on pictures of every kind,
-killed and resumed; likelihoods; sheets of samples and completions, read pixel by
-pixel; data that are not what they should be. Argument: the program."""
+"""The image commands: training on images in every format, sampling, completion,
+evaluation, data. Argument: the program."""
 
 import json
 import math
@@ -57,7 +56,7 @@ class TestImages(ProgramTest):
     @classmethod
     def setUpClass(cls):
         cls.shared = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        # A model of the built-in pictures, and one that knows one picture.
+        # A model of the built-in images, and one trained on a single image.
         cls.model, cls.expert = cls.shared / "model", cls.shared / "expert"
         cls.known = picture()
         folder(cls.shared / "same", [cls.known] * 12)
@@ -73,7 +72,7 @@ class TestImages(ProgramTest):
         self.sheet = self.work / "sheet.png"
 
     def read_sheet(self, count, columns, scale=4, height=HEIGHT, width=WIDTH):
-        """The pictures on self.sheet, which holds nothing else."""
+        """The images of the grid self.sheet, which contains nothing else."""
         rows, gap = read_png(self.sheet), max(scale // 2, 1)
         self.assertEqual(len(rows), -(-count // columns) * (height * scale + gap) + gap)
         self.assertEqual(len(rows[0]), 3 * (columns * (width * scale + gap) + gap))
@@ -93,7 +92,7 @@ class TestImages(ProgramTest):
         return self.sheet.read_bytes()
 
     def complete(self, data, keep, count, times, *arguments):
-        """Runs, and returns the masked pictures and the rows of completions."""
+        """Completes; returns the masked images and the rows of completions."""
         self.succeed("complete", self.model, "--data", data, "--out", self.sheet,
                      "--keep", keep, "--count", count, "--times", times,
                      *arguments)  # fmt: skip
@@ -142,7 +141,7 @@ class TestImages(ProgramTest):
         self.assertEqual("image", config["task"])
         self.assertEqual(3 * HEIGHT * WIDTH, config["model"]["length"])
         self.assertTrue((self.model / "curve.svg").read_text().startswith("<svg"))
-        # The model that is left is the one that was validated.
+        # The saved model is the validated one.
         words = ["eval", self.model, "--split", "valid"]
         valid = json.loads(self.succeed(*words, "--json").stdout)
         self.assertEqual(10, valid["images"])
@@ -182,7 +181,7 @@ class TestImages(ProgramTest):
         shutil.rmtree(data)
         self.fails(1, [data, "got nothing"], *more)
 
-    # ---- Sheets --------------------------------------------------------------
+    # ---- Image grids ---------------------------------------------------------
 
     def test_samples(self):
         first = self.sample(self.model)
@@ -192,7 +191,7 @@ class TestImages(ProgramTest):
         self.assertNotEqual(first, self.sample(self.model, "--seed", 2))
         others = self.read_sheet(16, 4)
         self.assertFalse([p for p in others if p in many])
-        # A picture is the same whatever is drawn with it.
+        # An image does not depend on the others in its batch.
         for batch, count, columns, scale in ((2, 5, 2, 3), (1, 3, 9, 1)):
             self.sample(self.model, "--batch", batch, "--count", count,
                         "--columns", columns, "--scale", scale)  # fmt: skip
@@ -217,11 +216,11 @@ class TestImages(ProgramTest):
         check(test[2:], 2, top, one, two)
         for a, b in zip(one, two):
             self.assertNotEqual(a, b)
-        # Rows are whole, and the nearest number of them.
+        # Whole rows are kept; their number is rounded.
         check(test, 0, *self.complete(data, 0, 5, 1))
         check(train, 3, *self.complete(data, 0.7, 3, 1, "--split", "train"))
         self.assertEqual([test[:4]] * 3, self.complete(data, 1, 4, 2))
-        # The likeliest, whatever it is drawn with: 0 1 2, 3 4 0, 1 2 3, 4.
+        # Greedy, in batches of different sizes: 0 1 2, 3 4 0, 1 2 3, 4.
         top, one, two = self.complete(data, 0.5, 5, 2, "--temperature", 0, "--batch", 3)
         check(test, 2, top, one)
         self.assertEqual(one, two)
@@ -250,7 +249,7 @@ class TestImages(ProgramTest):
             self.assertEqual(run.wait(timeout=60), 0, seen)
         self.assertIn(f"/{16 * 3 * HEIGHT * WIDTH} sub-pixels", seen)
         self.assertIn("\r", seen)
-        self.assertTrue(seen.endswith("\r\033[K"), seen)  # nothing is left of it
+        self.assertTrue(seen.endswith("\r\033[K"), seen)  # the line is cleared
 
     # ---- Data ----------------------------------------------------------------
 
@@ -316,10 +315,10 @@ class TestImages(ProgramTest):
         self.assertEqual([5, 14, 1], [
             described["size"], *(described["splits"][s]["images"]
                                  for s in ("train", "test"))])  # fmt: skip
-        # Each tenth is for the test; the sheet shows the others first.
+        # Every tenth is a test image; the grid shows the others first.
         self.assertEqual(files[:9] + files[10:] + files[9:10],
                          self.read_sheet(15, 8, 4, 5, 5))  # fmt: skip
-        # Folders that say what they are for.
+        # Folders named after splits.
         data = self.work / "parts"
         folder(data / "train", kept[:3])
         folder(data / "val", kept[3:5])
@@ -351,7 +350,7 @@ class TestImages(ProgramTest):
         empty.mkdir()
         self.fails(1, [empty, "PNG or JPEG", "none"], *words, empty)
         self.assertFalse(bad.exists())
-        # A picture that cannot be read is not passed over.
+        # An unreadable image is not skipped.
         (data / "x.png").symlink_to("/nowhere/x.png")
         with self.subTest("a link to nothing"):
             self.fails(1, [data / "x.png"], "data", data)
@@ -379,7 +378,7 @@ class TestImages(ProgramTest):
                    "--download", "--out", here, "--from", archive.as_uri())  # fmt: skip
         self.assertEqual([], os.listdir(here))
 
-    # ---- The rest ------------------------------------------------------------
+    # ---- Presets and errors --------------------------------------------------
 
     def test_info_and_presets(self):
         for name, words, mixer in (

@@ -1,7 +1,7 @@
-"""Runs of `aft train` that are killed at random moments, again and again, from
-before they have a directory to their last file, and the disk that is full: in
-the end they are to the bit what they would have been. Argument: the program.
-AFT_SEED repeats a choice of moments, as far as a clock can."""
+"""Runs of `aft train` that are killed again and again at random moments, from
+before their directory exists to their last file, and full disks: the final
+result is bit-identical to that of an undisturbed run. Argument: the program.
+AFT_SEED repeats the random choices, up to timing."""
 
 import os
 import random
@@ -20,13 +20,13 @@ NEW = [*TRAIN, "text-aft-local-4x128", *sets(
     train__validate=5, train__save=2, train__report=2, train__ema=0.9,
     data__valid_bytes=300, train__steps=120,
 )]  # fmt: skip
-KILLS, SHARE = 50, 17  # in all, and of a run, if it takes so many
+KILLS, SHARE = 50, 17  # in total, and at most per run
 FILES = ["config.json", "curve.svg", "metrics.jsonl", "model.safetensors", "state"]
 CHECKPOINT = "state/checkpoint.safetensors"
 
 
 def seen(out):
-    """Names and times of the files of a run, to see changes by."""
+    """Names, times and sizes of the files of a run, to detect changes."""
     found = []
     for place in (out, out / "state"):
         try:
@@ -40,7 +40,7 @@ def seen(out):
 
 
 def call(out):
-    """The run, new or going on, as a user would begin it."""
+    """The command that starts or resumes the run."""
     if (out / "config.json").exists():
         return [*TRAIN, "--resume", out]
     return [*NEW, "--out", out]
@@ -52,8 +52,8 @@ def saved(out):
 
 
 def stepped(out, before):
-    """Whether a run has a checkpoint beside the one of then, and made steps:
-    the first one comes before config.json and before any step."""
+    """Whether a run has a checkpoint newer than `before` and has made steps: the
+    first checkpoint precedes config.json and any step."""
     try:
         lines = (out / "metrics.jsonl").stat().st_size
     except FileNotFoundError:
@@ -85,8 +85,8 @@ class TestKill(CrashTest):
         )  # fmt: skip
 
     def kill(self, run, out, ready, wait, changes):
-        """Once ready, after so many seconds and then so many changes on the
-        disk. Whether there was still something to kill."""
+        """Kills a run `wait` seconds and then `changes` file changes after it is
+        ready. Returns whether it was still running."""
         deadline = time.monotonic() + TIMEOUT
         while run.poll() is None and not ready():
             self.assertLess(time.monotonic(), deadline)
@@ -107,14 +107,14 @@ class TestKill(CrashTest):
         self.assertIn(run.returncode, (0, -signal.SIGKILL), error)
         return run.returncode != 0
 
-    def test_killed_and_resumed_is_the_same_to_the_bit(self):
+    def test_killed_and_resumed_is_bit_identical(self):
         seed = int(os.environ.get("AFT_SEED", time.time_ns() % 2**32))
         print(f"AFT_SEED={seed}", flush=True)
         rng = random.Random(seed)
         whole = self.work / "whole"
         begin = time.monotonic()
         run = self.start(whole)
-        while not saved(whole):  # how long it takes to get anywhere
+        while not saved(whole):  # the time to the first checkpoint
             self.assertIsNone(run.poll())
             self.assertLess(time.monotonic(), begin + TIMEOUT)
             time.sleep(0.001)
@@ -123,11 +123,11 @@ class TestKill(CrashTest):
         self.assertEqual(run.returncode, 0)
         rest = time.monotonic() - begin - reach
 
-        # Before it has a directory: nothing is there yet, and nothing is lost.
+        # Killed before it creates its directory.
         out = self.work / "run0"
         self.assertTrue(self.kill(self.start(out), out, lambda: True, 0, 0))
         self.assertFalse(out.exists())
-        # Only those that hit a run which has made steps count as kills.
+        # Only kills of a run that has made steps count.
         kills = early = torn = runs = 0
         limit = 2 * rest / SHARE
         while kills < KILLS:
@@ -137,8 +137,8 @@ class TestKill(CrashTest):
             while True:
                 before = saved(out) if (out / "metrics.jsonl").exists() else 0
                 enough = hits >= SHARE or kills >= KILLS
-                # By the clock alone, or in the midst of writing; now and then
-                # while it begins or reads what is there.
+                # After a random time, or while it writes; sometimes while it
+                # starts or reads its files.
                 changes = rng.choice((0, 0, 0, 1, 2, 3, 5, 8))
                 begins = not enough and rng.random() < 0.15
                 wait = TIMEOUT if enough else rng.uniform(0, reach if begins else limit)
@@ -155,10 +155,10 @@ class TestKill(CrashTest):
                 torn += any("unfinished" in name for name in seen(out))
             self.same(whole, out)
         print(f"{kills} kills, {early} more before a step was saved, "
-              f"{torn} in the midst of a file, {runs} runs")  # fmt: skip
+              f"{torn} while writing a file, {runs} runs")  # fmt: skip
 
-    def test_killed_before_there_is_a_run(self):
-        """The same call again begins again, whatever is left."""
+    def test_killed_before_the_run_exists(self):
+        """The same command starts over, whatever files are left."""
         whole, out = self.work / "whole", self.work / "run"
         self.succeed(*NEW, "--out", whole)
         out.mkdir()
@@ -166,7 +166,7 @@ class TestKill(CrashTest):
         (out / "state/.unfinished-1-7").write_bytes(b"half")
         (out / ".unfinished-1-8").write_bytes(b"half")
         self.fails(1, [f"{out}/config.json"], "train", "--resume", out)
-        # A first checkpoint, of other weights.
+        # An initial checkpoint with other weights.
         other = self.work / "other"
         self.succeed(*NEW, "--out", other, "--set", "train.seed=5")
         shutil.copy(other / CHECKPOINT, out / CHECKPOINT)
@@ -175,7 +175,7 @@ class TestKill(CrashTest):
 
 
 class TestFullDisk(CrashTest):
-    """On a small disk of its own."""
+    """On a small separate file system."""
 
     def setUp(self):
         super().setUp()
@@ -185,11 +185,11 @@ class TestFullDisk(CrashTest):
             capture_output=True, text=True,
         )  # fmt: skip
         if mounted.returncode != 0:
-            self.skipTest(f"no disk can be mounted: {mounted.stderr.strip()}")
+            self.skipTest(f"cannot mount a file system: {mounted.stderr.strip()}")
         self.addCleanup(subprocess.run, ["umount", "--lazy", self.disk], check=True)
 
     def leave(self, free):
-        """Fills the disk but for so many bytes."""
+        """Fills the disk, except for `free` bytes."""
         ballast = self.disk / "ballast"
         ballast.write_bytes(b"")
         page = 4096
@@ -215,7 +215,7 @@ class TestFullDisk(CrashTest):
             self.leave(free)
             self.fails_for_space(out)
             self.assertFalse(saved(out))
-        # The old checkpoint and the new have to find room at once.
+        # The old and the new checkpoint must fit at the same time.
         for free in (size + 32768, 2 * size - 4096, 2 * size + 40960):
             self.leave(free - sum(f.stat().st_size for f in out.rglob("*")))
             self.assertIn(str(out / CHECKPOINT), self.fails_for_space(out))

@@ -1,5 +1,5 @@
-"""Several processes as one run: the same training as one, begun by any launcher,
-and begun again. Argument: the program."""
+"""Distributed runs: equal to training in one process, started by any launcher,
+and restarted. Argument: the program."""
 
 import json
 import os
@@ -12,14 +12,14 @@ from ranks import ENDLESS, PRESET, SMALL, Runs, free_port, ranks_below
 
 
 class Launch(Runs):
-    def test_as_one_process(self):
+    def test_equals_one_process(self):
         one, two, four, later = (self.work / n for n in ("1", "2", "4", "later"))
         self.succeed("train", PRESET, "--out", one, *SMALL)
         self.succeed("launch", "-n", 2, "--", "train", PRESET, "--out", two, *SMALL)
         self.succeed("launch", "-n", 4, "--", "train", PRESET, "--out", four, *SMALL)
         self.alike(one, two)
         self.alike(one, four)
-        # Another number goes on in the same order.
+        # Resumes with another number of processes.
         self.succeed(
             "launch", "-n", 2, "--", "train", PRESET, "--out", later, *SMALL,
             "--steps", 10,
@@ -46,7 +46,7 @@ class Launch(Runs):
             done = self.succeed("train", "--resume", out, "--steps", step + 1)
             self.assertIn(f"resuming from step {step}", done.stderr)
 
-    def test_starts_again_from_the_last_checkpoint(self):
+    def test_restarts_from_the_last_checkpoint(self):
         whole, torn = self.work / "whole", self.work / "torn"
         steps = ["--set", "train.steps=1500"]
         self.succeed("launch", "-n", 2, "--", "train", PRESET, "--out", whole,
@@ -57,7 +57,7 @@ class Launch(Runs):
             self.await_steps(run, torn, kill)
             killed = ranks_below(run.pid)
             os.kill(killed[rank], signal.SIGKILL)
-            # Until others are there.
+            # Until both are replaced.
             while len(set(ranks_below(run.pid).values()) - set(killed.values())) < 2:
                 self.assertIsNone(run.poll())
                 time.sleep(0.05)
@@ -65,26 +65,26 @@ class Launch(Runs):
         self.assertEqual(run.returncode, 0, errors)
         self.assertEqual(errors.count("restarting from the last"), 2, errors)
         self.assertIn("rank 1 was killed by signal 9", errors)
-        self.same_runs(whole, torn)  # the same number of processes: to the bit
+        self.same_runs(whole, torn)  # the same number of processes: bit-identical
 
-    def test_gives_up_after_so_many(self):
+    def test_gives_up_after_max_restarts(self):
         out = self.work / "run"
         begun = ["launch", "-n", 2, "--max-restarts", 1, "--", "train"]
-        # Fails each time: there is no such file.
+        # Fails each time: the file does not exist.
         done = aft(*begun, PRESET, "--out", out, "--data", self.work / "none")
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertEqual(done.stderr.count("restarting"), 1, done.stderr)
-        self.assertIn("rank 0: ", done.stderr)  # in the words of rank 1
+        self.assertIn("rank 0: ", done.stderr)  # as reported by rank 1
         self.assertIn(str(self.work / "none"), done.stderr)
-        # Who is to blame is not who ended first; nothing can be gone on with.
+        # The failed rank need not end first; there is nothing to resume.
         self.assertIn("launch: rank 0 ended with exit code 1", done.stderr)
         self.assertNotIn("--resume", done.stderr)
-        # What is wrong stays wrong.
+        # Usage errors are not retried.
         done = aft(*begun, "--no-such-option")
         self.assertEqual(done.returncode, 1)
         self.assertNotIn("restarting", done.stderr)
 
-    def test_launchers_that_count_restarts_apart(self):
+    def test_launchers_that_count_restarts_separately(self):
         """As torchrun's agents of several machines do."""
         out = self.work / "run"
         words = ["train", PRESET, "--out", out, *SMALL]
@@ -98,7 +98,7 @@ class Launch(Runs):
                 said += out
             self.assertEqual(said.count("already has 20 steps"), 1, said)
 
-    def test_wrong_calls(self):
+    def test_errors(self):
         self.fails(2, ["expected `train ...`", "nothing"], "launch", "-n", 2)
         self.fails(2, ["'eval'"], "launch", "-n", 2, "--", "eval", "x")
         self.fails(2, ["--processes", "0"], "launch", "-n", 0, "--", "train", "x")
@@ -122,7 +122,7 @@ class Launch(Runs):
         text, other = self.work / "text", self.work / "other"
         text.write_text("a text " * 2000)
         other.write_text("another text " * 2000)
-        # As on a second machine: the same path, and another file.
+        # As on a second machine: the same path is a different file.
         elsewhere = ["unshare", "--mount", "sh", "-c",
                      f'mount --bind {other} {text} && exec "$@"', "sh"]  # fmt: skip
         try:
@@ -160,7 +160,7 @@ class Launch(Runs):
             self.skipTest("no torchrun here")
         one, two = self.work / "one", self.work / "two"
         self.succeed("train", PRESET, "--out", one, *SMALL)
-        # Where stdout goes is said because Python 3.11 chokes on the default.
+        # stdout is given explicitly because Python 3.11 fails with the default.
         run = subprocess.run(
             [python, "-m", "torch.distributed.run", "--nproc_per_node", "2",
              "--master_port", str(free_port()), "--redirects", "1", "--tee", "1",
@@ -178,8 +178,8 @@ class Launch(Runs):
         self.assertEqual(row["processes"], 2)
         self.assertGreater(row["step_ms"], 0)
         self.assertEqual(row["ring_bound_bytes"], row["gradient_bytes"])
-        # Gradients have gone over the wire, once or nearly so: what else goes
-        # is of the size of this small model.
+        # Gradients were sent about once; all other traffic is of the size of this
+        # small model.
         self.assertGreater(row["sent_over_bound"], 0.99)
         self.assertLess(row["sent_over_bound"], 1.5)
         # A checkpoint every 50 steps, a validation every 100.
@@ -190,7 +190,7 @@ class Launch(Runs):
         self.assertEqual([row["processes"] for row in rows], [1, 2])
         for row in rows:
             self.assertGreater(row["first_bytes"], 1e7)
-            if "ASAN_OPTIONS" in os.environ:  # which keeps what is freed
+            if "ASAN_OPTIONS" in os.environ:  # which keeps freed memory
                 continue
             self.assertGreater(row["ratio"], 0.98)
             self.assertLess(row["ratio"], 1.03)
@@ -202,7 +202,7 @@ class Launch(Runs):
         self.fails(1, ["rank 0 ended with exit code 2"], "launch", "-n", 2,
                    "--max-restarts", 3, "--", "train", PRESET, "--out", old,
                    *SMALL, "--steps", 30)  # fmt: skip
-        # Nor by a launcher that begins again whatever it was told.
+        # Nor by a launcher that restarts in any case.
         again = os.environ | {"TORCHELASTIC_RESTART_COUNT": "1"}
         for words, key in (
             (["--steps", 30], "train.steps"), (sets(model__width=32), "model.width"),

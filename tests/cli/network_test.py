@@ -1,5 +1,5 @@
-"""Networks that are no chain of mixers, and the mixers to compare with, through
-the whole program: trained, killed and resumed, judged, drawn with, exported.
+"""Networks other than stacks of mixer blocks, and the compared mixers, through
+the whole program: training, killing and resuming, evaluation, sampling, export.
 Argument: the program."""
 
 import json

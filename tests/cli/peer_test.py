@@ -1,5 +1,5 @@
-"""What happens to several processes when one of them dies, hangs, or cannot be
-reached. Argument: the program."""
+"""Distributed runs in which a process dies, hangs, or cannot be reached.
+Argument: the program."""
 
 import os
 import resource
@@ -25,11 +25,11 @@ class Peer(Runs):
         while set(ranks_below(run.pid)) - {rank}:
             self.assertLess(time.monotonic() - begun, SOON)
             time.sleep(0.05)
-        # One that hangs is killed by the launcher, later.
+        # A hanging process is killed later by the launcher.
         _, errors = run.communicate(timeout=SOON)
         self.assertEqual(run.returncode, 1, errors)
         told = [line for line in errors.splitlines() if line.startswith("aft: [")]
-        # Every other process says who it was, and how to go on.
+        # Every other process names it and says how to resume.
         self.assertEqual(len(told), processes - 1, errors)
         for line in told:
             self.assertIn(f"rank {rank}", line)
@@ -46,7 +46,7 @@ class Peer(Runs):
         self.lose(0, signal.SIGSTOP, "does not respond")
 
     def test_a_rank_that_dies_in_a_long_validation(self):
-        """Who is at work for long, and waits for nobody, ends too."""
+        """A process that is busy for long and waits for nobody ends too."""
         out = self.work / "run"
         text = self.work / "text"
         text.write_bytes(bytes(range(32, 127)) * 400_000)
@@ -63,16 +63,16 @@ class Peer(Runs):
         runs[1].kill()
         _, errors = runs[0].communicate(timeout=TIMEOUT)
         self.assertLess(time.monotonic() - begun, SOON)
-        # Who waits sees it at once; who does not, by the signs of life.
+        # A waiting process would notice at once, a busy one by the heartbeat.
         self.assertGreater(time.monotonic() - begun, 4)
         self.assertEqual(runs[0].returncode, 3, errors)
         last = errors.splitlines()[-1]
         self.assertIn("rank 1 does not respond", last)
         self.assertIn(f"aft train --resume {out}", last)
-        self.assertEqual(len(metrics(out)), 1)  # it never came back
+        self.assertEqual(len(metrics(out)), 1)  # it did not continue
 
-    def test_a_job_that_is_suspended_goes_on(self):
-        """As Slurm does it, and a laptop that is closed: nobody is blamed."""
+    def test_a_suspended_job_continues(self):
+        """As by Slurm, or when a laptop is closed: no rank is reported as failed."""
         out = self.work / "run"
         run = self.begin("launch", "-n", 2, "--", "train", PRESET, "--out", out,
                          *ENDLESS)  # fmt: skip

@@ -1,5 +1,5 @@
-"""Files of pictures as the tests write and read them: PNG, JPEG, batches of
-CIFAR-10. A picture is rows from the top, each the bytes of its pixels."""
+"""Writes and reads image files: PNG, JPEG and batches of CIFAR-10. An image is a
+list of rows from the top, each the bytes of its pixels."""
 
 import random
 import struct
@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-RECORD, RECORDS = 3073, 10000  # of CIFAR-10: bytes, and how many in a batch
+RECORD, RECORDS = 3073, 10000  # of CIFAR-10: bytes per record, records per batch
 RANDOM = random.Random(1)
 
 
@@ -120,7 +120,7 @@ def folder(path, pictures):
 
 
 def cifar(path):
-    """A batch of noise. Its first and last pictures, two each."""
+    """Writes a batch of noise; returns its first two and last two images."""
     raw = bytearray(RANDOM.randbytes(RECORDS * RECORD))
     raw[::RECORD] = bytes(i % 10 for i in range(RECORDS))
     path.parent.mkdir(exist_ok=True)

@@ -1,5 +1,5 @@
-"""What the tests of the command line share: the program that is their first
-argument, calls of it that must succeed or fail, and runs that are disturbed."""
+"""Shared by the tests of the command line: the program (their first argument),
+commands that must succeed or fail, and interrupted runs."""
 
 import json
 import os
@@ -17,8 +17,8 @@ from pathlib import Path
 if len(sys.argv) < 2 or not os.access(sys.argv[1], os.X_OK):
     sys.exit(f"usage: {sys.argv[0]} PROGRAM [unittest options]")
 AFT = str(Path(sys.argv[1]).resolve())
-TIMEOUT = 600  # for what hangs: other tests may have the cores
-# Threads that wait go to sleep, so that tests beside this one get the cores.
+TIMEOUT = 600  # only for hangs: other tests may use the cores
+# Waiting threads sleep, so that concurrent tests get the cores.
 os.environ["OMP_WAIT_POLICY"] = "passive"
 
 
@@ -27,8 +27,8 @@ def main():
 
 
 def aft(*arguments, errors="strict", **options):
-    # Not as text: that would turn the carriage returns of a progress line into
-    # new lines, and they are looked for below.
+    # Not as text, which would convert carriage returns, checked below, to
+    # newlines.
     done = subprocess.run(
         [AFT, *map(str, arguments)], capture_output=True, timeout=TIMEOUT, **options
     )
@@ -74,7 +74,7 @@ class ProgramTest(unittest.TestCase):
                 self.assertIn(str(word), last)
 
     def train_on_text(self, out):
-        """A model of another task."""
+        """Trains a tiny text model."""
         self.succeed(
             "train", "text-aft-local-4x128", "--out", out, "--steps", 1,
             *sets(model__layers=1, model__width=16, model__length=32,
@@ -89,16 +89,16 @@ class ProgramTest(unittest.TestCase):
             time.sleep(0.001)
 
     def saved_step(self, said):
-        """Of a run that was interrupted: where, which it says once."""
+        """The step at which an interrupted run was saved, which it prints once."""
         (step,) = re.findall(r"saved at step (\d+);", said)
         return int(step)
 
     def disturb(self, out, arguments, signals):
-        """A run that gets the signals, each time somewhere after a new
-        checkpoint, and goes on to its end. What it said each time."""
+        """Runs a command that receives the signals, each soon after a new
+        checkpoint, and is resumed to its end. Returns all outputs."""
 
         def saved():
-            # Before its config.json, a run has nothing to go on from.
+            # A run without config.json cannot be resumed.
             if not (out / "config.json").exists():
                 return 0
             return (out / "state/checkpoint.safetensors").stat().st_mtime_ns
@@ -122,12 +122,12 @@ class ProgramTest(unittest.TestCase):
                     told.append(run.communicate(timeout=TIMEOUT)[0])
                 finally:
                     run.kill()
-            # The latter, if it was killed between its last checkpoint and its end.
+            # The latter if it was killed after its last checkpoint.
             if ": done;" in told[-1] or "already has" in told[-1]:
                 self.assertEqual(run.returncode, 0)
                 if len(told) > 1:
                     return told
-                # Faster than this test: once more.
+                # It was faster than this test: try again.
                 again += 1
                 self.assertLess(again, 5)
                 shutil.rmtree(out)

@@ -1,4 +1,4 @@
-"""What the tests of several processes share."""
+"""Shared by the tests of distributed runs."""
 
 import os
 import signal
@@ -17,14 +17,14 @@ SMALL = sets(
     train__steps=20,
 )  # fmt: skip
 ENDLESS = [*SMALL, "--set", "train.steps=1000000", "--timeout", "5"]
-# From the death of one to the end of all others: the timeout, the look for who
-# it was, and a machine that does other things too.
+# Seconds from the death of one process to the end of all others: the timeout,
+# the search for the failed rank, and the load of the machine.
 SOON = 40
 HELD = []
 
 
 def free_port():
-    """Nobody else is given it, but who asks for it may listen there."""
+    """A port that the system assigns to no other process, but that can be used."""
     s = socket.socket()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     s.bind(("127.0.0.1", 0))
@@ -43,7 +43,7 @@ def rank_of(pid):
 
 
 def ranks_below(pid):
-    """The processes of a launcher: rank to pid."""
+    """The processes of a launcher, by rank."""
     out = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -74,7 +74,8 @@ class Runs(ProgramTest):
             run.communicate()
 
     def begin_ranks(self, arguments, variables=({}, {}), before=([], [])):
-        """Processes by hand, each with its own variables and words before it."""
+        """Starts ranks without a launcher, each with its own variables and command
+        prefix."""
         port, runs = str(free_port()), []
         for rank, own in enumerate(variables):
             run = subprocess.Popen(
@@ -103,7 +104,7 @@ class Runs(ProgramTest):
             time.sleep(0.05)
 
     def alike(self, one, other):
-        """The same within the rounding of floats."""
+        """Equal up to float rounding."""
         a, _ = load_tensors(one / "state/checkpoint.safetensors")
         b, _ = load_tensors(other / "state/checkpoint.safetensors")
         self.assertEqual(a.keys(), b.keys())

@@ -1,5 +1,4 @@
-"""Files of 32-bit floats in safetensors: of each tensor its shape and, in a list,
-its numbers."""
+"""Safetensors files of 32-bit floats: name to (shape, list of values)."""
 
 import json
 import struct

@@ -1,5 +1,5 @@
-"""`aft train` and its friends as a user meets them: stopped with Ctrl-C,
-called wrongly. Argument: the program."""
+"""`aft train` and the commands for its models: interruption, resuming, usage
+errors. Argument: the program."""
 
 import json
 import os
@@ -19,16 +19,16 @@ SMALL = sets(
     train__steps=60,
 )  # fmt: skip
 PRESET = "text-aft-local-4x128"
-KEPT = "surrogateescape"  # bytes that are not UTF-8 stay what they are
+KEPT = "surrogateescape"  # keeps bytes that are not UTF-8
 
 
 class TestTrain(ProgramTest):
     def generate(self, *arguments):
-        # What a model writes need not be UTF-8.
+        # Generated text need not be UTF-8.
         return self.succeed("generate", *arguments, errors=KEPT)
 
     def interrupt(self, out, begun):
-        """A run without an end, once a file of it is there. What it said."""
+        """Interrupts an endless run once its file `begun` exists; returns stdout."""
         run = subprocess.Popen(
             [AFT, "train", PRESET, "--out", str(out), *SMALL,
              "--set", "train.steps=1000000"],
@@ -41,26 +41,26 @@ class TestTrain(ProgramTest):
         self.assertEqual(run.returncode, 0, stderr)
         return stdout
 
-    def test_interrupt_saves_and_says_how_to_go_on(self):
+    def test_interrupt_saves_and_says_how_to_resume(self):
         out = self.work / "run"
         stdout = self.interrupt(out, out / "metrics.jsonl")
         self.assertIn(f"aft train --resume {out}", stdout)
         self.assertTrue((out / "state/checkpoint.safetensors").exists())
 
-    def test_interrupt_saves_from_the_first_moment(self):
+    def test_interrupt_saves_from_the_start(self):
         for i in range(4):
             out = self.work / f"run{i}"
-            # Made by the program, or before it: then its first file counts.
+            # The directory is created by the program or exists before it.
             if i % 2:
                 out.mkdir()
             stdout = self.interrupt(out, out / "state" if i % 2 else out)
             step = self.saved_step(stdout)
             self.succeed("train", "--resume", out, "--steps", step + 1)
 
-    def test_whole_way(self):
+    def test_train_evaluate_and_generate(self):
         text = self.work / "text"
-        text.write_text("All work and no play makes Jack a dull boy.\n" * 400)
-        out = self.work / "jack"
+        text.write_text("All work and no play makes for a dull day.\n" * 400)
+        out = self.work / "run"
         self.succeed("train", PRESET, "--data", text, "--out", out, *SMALL)
         self.assertTrue((out / "curve.svg").read_text().startswith("<svg"))
         result = json.loads(self.succeed("eval", out, "--json").stdout)
@@ -77,7 +77,7 @@ class TestTrain(ProgramTest):
         )  # fmt: skip
         self.assertIn("==== 2\na du", two.stdout)
 
-    def test_generation_goes_on_from_a_file(self):
+    def test_generation_resumes_from_a_state(self):
         out, state = self.work / "run", self.work / "state"
         self.succeed("train", PRESET, "--out", out, *SMALL, "--steps", 1)
         whole = self.generate(out, "--prompt", "a", "--bytes", 90)
@@ -86,7 +86,7 @@ class TestTrain(ProgramTest):
             "--save-state", state,
         )  # fmt: skip
         rest = self.generate(out, "--state", state, "--bytes", 50)
-        # As bytes: the cut may fall inside a character.
+        # As bytes: the boundary may lie inside a character.
         whole, first, rest = (
             each.stdout.encode("utf-8", KEPT) for each in (whole, first, rest)
         )
@@ -104,7 +104,7 @@ class TestTrain(ProgramTest):
         self.succeed("train", PRESET, "--out", out, *SMALL)
         checkpoint = out / "state/checkpoint.safetensors"
         before = checkpoint.read_bytes()
-        # No file may grow beyond 16 KB: what a full disk does to large ones.
+        # No file may exceed 16 KB, which affects large files like a full disk.
         done = aft(
             "train", "--resume", out, "--steps", 70, restore_signals=False,
             preexec_fn=lambda: resource.setrlimit(
@@ -136,7 +136,7 @@ class TestTrain(ProgramTest):
         here = self.work / "here"
         here.mkdir()
         self.fails(1, ["does not exist", "--download"], "data", "enwik8", "--out", here)
-        # What comes is not what was asked for: nothing is left.
+        # A download with the wrong contents leaves nothing behind.
         name = "tinyshakespeare.txt"
         self.fails(1, ["expected 1115394 bytes, got 2000"], "data", name,
                    "--download", "--out", here,
@@ -159,7 +159,7 @@ class TestTrain(ProgramTest):
 
     def test_benches_run(self):
         rows = json.loads(self.succeed("bench", "train", "--quick", "--json").stdout)
-        self.assertEqual(6, len(rows))  # on text and on pictures
+        self.assertEqual(6, len(rows))  # on text and on images
         for row in rows:
             for key in ("step_ms", "gemm_ms", "step_over_gemm", "peak_gb"):
                 self.assertGreater(row[key], 0, row)
@@ -175,7 +175,7 @@ class TestTrain(ProgramTest):
 
     def test_symbols_belong_to_the_model(self):
         text, other = self.work / "text", self.work / "other"
-        text.write_text("All work and no play makes Jack a dull boy.\n" * 200)
+        text.write_text("All work and no play makes for a dull day.\n" * 200)
         other.write_text("yyyyyyyyyyyyy do all play\n" * 200)
         out = self.work / "run"
         self.succeed("train", PRESET, "--data", text, "--out", out, *SMALL,
@@ -188,8 +188,8 @@ class TestTrain(ProgramTest):
             for name in (text, other)
         ]
         self.assertLess(bpc[0], bpc[1])
-        # The text is changed: not to be taken for the old one.
-        text.write_text("All play and no work makes Jack a dull boy.\n" * 200)
+        # Changed text is detected.
+        text.write_text("All play and no work makes for a dull day.\n" * 200)
         self.fails(1, [str(text), "data.fingerprint"],
                    "train", "--resume", out, "--steps", 70)  # fmt: skip
         text.unlink()
@@ -210,7 +210,7 @@ class TestTrain(ProgramTest):
         self.fails(2, ["at most 16"], "curves", *[out] * 17)
 
     @unittest.skipIf("ASAN_OPTIONS" in os.environ,
-                     "sanitizers take memory of their own")  # fmt: skip
+                     "sanitizers need additional memory")  # fmt: skip
     def test_memory_is_as_estimated_and_recomputation_saves_it(self):
         def peak(recompute):
             words = ["--set", "model.layers=8", "--set", "train.batch=16",
@@ -241,7 +241,7 @@ class TestTrain(ProgramTest):
             self.assertIn(name, listed)
         self.assertIn("1.154", listed)
 
-    def test_wrong_calls(self):
+    def test_errors(self):
         out = self.work / "used"
         self.succeed("train", PRESET, "--out", out, *SMALL, "--steps", 1)
         self.fails(2, [str(out), "--resume"], "train", PRESET, "--out", out, *SMALL)
@@ -270,7 +270,7 @@ class TestTrain(ProgramTest):
         done = self.succeed("train", "--resume", out)
         self.assertIn("already has 1 steps", done.stdout)
         self.fails(1, ["task", '"foo"'], "train", PRESET, "--set", "task=foo")
-        # Nothing is left behind that would be in the way of a better call.
+        # A failed call leaves nothing that would prevent a corrected one.
         bad = self.work / "bad"
         for key, word in (
             ("train.batch=0", "train.batch"), ("train.beta2=1", "train.beta2"),
@@ -282,14 +282,15 @@ class TestTrain(ProgramTest):
         pipe = self.work / "pipe"
         os.mkfifo(pipe)
         self.fails(1, ["not a regular file"], "train", PRESET, "--data", pipe)
-        # Nobody waits for the other end of a pipe.
+        # Does not wait for the other end of a FIFO.
         (out / "metrics.jsonl").unlink()
         os.mkfifo(out / "metrics.jsonl")
         refused = [out / "metrics.jsonl", "must be a regular file"]
         self.fails(1, refused, "curves", out)
         self.fails(1, refused, "train", "--resume", out, "--steps", 5)
         (out / "metrics.jsonl").unlink()
-        # Nor gives a large number in config.json memory to a small file.
+        # Large sizes in the configuration do not cause large allocations for a
+        # small file.
         config = json.loads((out / "config.json").read_text())
         config["model"]["width"] = 8000
         large = self.work / "large"
@@ -302,7 +303,7 @@ class TestTrain(ProgramTest):
         self.fails(1, [large / "state/checkpoint.safetensors",
                        "the sizes in the configuration"],
                    "train", "--resume", large, "--steps", 5)  # fmt: skip
-        # Nor to a preset more than the machine has.
+        # Nor for a preset, beyond the memory of the machine.
         self.fails(1, ["the sizes in model.*", "this machine has"], "info", PRESET,
                    "--set", "model.width=2000000")  # fmt: skip
         self.fails(1, ["the sizes in model.*"], "train", PRESET, "--out", bad,
