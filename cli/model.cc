@@ -188,22 +188,24 @@ CLI::Validator real(double low, double high) {
       "");
 }
 
+CLI::Option* add_real(CLI::App& command, const std::string& name, double& value,
+                      const std::string& help, double low, double high) {
+  return command.add_option(name, value, help)
+      ->check(real(low, high))
+      ->type_name("X");
+}
+
 void add_sampling(CLI::App& command, tasks::Sampling& sampling,
                   const std::string& seed) {
-  command
-      .add_option("--temperature", sampling.temperature,
-                  "Sampling temperature; 0: always the most likely value; "
-                  "default: 1")
-      ->check(real(0, 1000))
-      ->type_name("X");
+  add_real(command, "--temperature", sampling.temperature,
+           "Sampling temperature; 0: always the most likely value; default: 1",
+           0, 1000);
   add_count(command, "--top-k", sampling.top_k,
             "Sample from the N most likely values; default: all", 0, 256);
-  command
-      .add_option("--top-p", sampling.top_p,
-                  "Sample from the most likely values with total probability "
-                  "X; default: 1")
-      ->check(real(0, 1))
-      ->type_name("X");
+  add_real(command, "--top-p", sampling.top_p,
+           "Sample from the most likely values with total probability X; "
+           "default: 1",
+           0, 1);
   command.add_option("--seed", sampling.seed, seed)->type_name("N");
 }
 
@@ -212,12 +214,10 @@ void add_view(CLI::App& command, int64_t& size, double& crop) {
             "Classification: scale images to N x N pixels, a multiple of the "
             "patch size; default: as in training",
             1, 4096);
-  command
-      .add_option("--crop", crop,
-                  "Classification: the fraction of each image side that is "
-                  "kept; default: data.crop, 0.875")
-      ->check(real(0.05, 1))
-      ->type_name("X");
+  add_real(command, "--crop", crop,
+           "Classification: the fraction of each image side that is kept; "
+           "default: data.crop, 0.875",
+           0.05, 1);
 }
 
 void check_size(const std::string& command, int64_t size,

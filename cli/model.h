@@ -78,6 +78,9 @@ void add_sets(CLI::App& command, std::vector<std::string>& sets);
 
 /// Accepts a number in [low, high]. Unlike CLI::Range, it rejects NaN.
 CLI::Validator real(double low, double high);
+/// Adds an option with a value in [low, high].
+CLI::Option* add_real(CLI::App& command, const std::string& name, double& value,
+                      const std::string& help, double low, double high);
 /// Adds the sampling options --temperature, --top-k, --top-p and --seed.
 void add_sampling(CLI::App& command, tasks::Sampling& sampling,
                   const std::string& seed);

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "aft/base/error.h"
 

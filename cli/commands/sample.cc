@@ -130,12 +130,10 @@ void add_complete(CLI::App& app) {
             "Index of the first image; default: 0", 0);
   add_count(*command, "--times", o->times, "Completions per image; default: 3",
             1, 1000);
-  command
-      ->add_option("--keep", o->keep,
-                   "Fraction of the rows that is given to the model, from the "
-                   "top; default: 0.5")
-      ->check(real(0, 1))
-      ->type_name("X");
+  add_real(*command, "--keep", o->keep,
+           "Fraction of the rows that is given to the model, from the top; "
+           "default: 0.5",
+           0, 1);
   command->footer(
       "The first row of the grid shows the masked images, each further row one "
       "completion of each.\n"

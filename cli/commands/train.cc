@@ -215,11 +215,10 @@ void add_train(CLI::App& app) {
   add_text(*command, "--device", o->device, "DEVICE",
            "Device in torch's notation: cpu, cuda, cuda:1; with several "
            "processes per machine, `cuda` gives each its own; default: cpu");
-  command
-      ->add_option("--timeout", o->timeout,
-                   "Several processes (`aft launch`): fail if a process does "
-                   "not respond for S seconds; default: 120")
-      ->check(real(1, 1e6))
+  add_real(*command, "--timeout", o->timeout,
+           "Several processes (`aft launch`): fail if a process does not "
+           "respond for S seconds; default: 120",
+           1, 1e6)
       ->type_name("S");
   add_sets(*command, o->sets);
   add_threads(*command, o->threads);
