@@ -128,29 +128,29 @@ Json complete(const Json& given) {
 std::unique_ptr<train::Task> make(Json& json, const ProgressCallback&) {
   ClassificationConfig config = config_as<ClassificationConfig>(json);
   auto& data = config.data;
-  data::LabelledImages dataset = data::LabelledImages::open(
+  data::LabelledImages pictures = data::LabelledImages::open(
       data.path, data.valid_images, std::max(data.height, data.width));
-  const std::string found = dataset.fingerprint();
+  const std::string found = pictures.fingerprint();
   const std::string name =
       data.path.empty() ? "the built-in images" : data.path;
   check_fingerprint(name, data.fingerprint, found);
-  if (!data.classes.empty() && data.classes != dataset.classes())
+  if (!data.classes.empty() && data.classes != pictures.classes())
     throw data::DataError(
-        name + ": its " + std::to_string(dataset.classes().size()) +
+        name + ": its " + std::to_string(pictures.classes().size()) +
         " classes differ from the " + std::to_string(data.classes.size()) +
         " that the run started with (data.classes)");
   if (!data.path.empty()) data.path = absolute(data.path);
-  data.classes = dataset.classes(), data.fingerprint = found;
+  data.classes = pictures.classes(), data.fingerprint = found;
   const int64_t C = static_cast<int64_t>(data.classes.size());
   if (C < 2)
     throw data::DataError(name + ": expected two classes or more, got " +
                           std::to_string(C) +
                           (C == 1 ? ", '" + data.classes[0] + "'" : ""));
-  const int64_t given = config.model["classes"];
-  check(given == C || given == kClasses,
+  const int64_t named = config.model["classes"];
+  check(named == C || named == kClasses,
         "model.classes must be the number of classes of the data, " +
             std::to_string(C) + " (or not be given), got " +
-            std::to_string(given));
+            std::to_string(named));
   config.model["classes"] = C;
   check(
       data.mixup == 0 && data.cutmix == 0 ? true : config.train.batch % 2 == 0,
@@ -158,7 +158,7 @@ std::unique_ptr<train::Task> make(Json& json, const ProgressCallback&) {
       "images, got " +
           std::to_string(config.train.batch));
   json = base::to_json(config);
-  return std::make_unique<ClassificationTask>(config, std::move(dataset));
+  return std::make_unique<ClassificationTask>(config, std::move(pictures));
 }
 
 std::shared_ptr<torch::nn::Module> model(const Json& config) {
@@ -217,8 +217,8 @@ io::Image centre(const io::Image& image, int64_t height, int64_t width,
                     {start(new_h, height), start(new_w, width), height, width});
 }
 
-void training_input(const LabelledConfig& config, const io::Image& image,
-                    uint64_t random, float* to) {
+void augment(const LabelledConfig& config, const io::Image& image,
+             uint64_t random, float* to) {
   base::Random draw(random);
   const data::AugmentConfig how{config.crop_area,      1,
                                 config.flip,           config.rand_ops,
@@ -228,15 +228,15 @@ void training_input(const LabelledConfig& config, const io::Image& image,
 }
 
 ClassificationTask::ClassificationTask(const ClassificationConfig& config,
-                                       data::LabelledImages dataset)
+                                       data::LabelledImages pictures)
     : config_(config),
-      dataset_(std::make_shared<data::LabelledImages>(std::move(dataset))),
+      pictures_(std::make_shared<data::LabelledImages>(std::move(pictures))),
       order_(
-          std::max<int64_t>(static_cast<int64_t>(dataset_->train().size()), 1),
+          std::max<int64_t>(static_cast<int64_t>(pictures_->train().size()), 1),
           static_cast<uint64_t>(config.train.seed), config.data.repeats) {
   data::check_parts(config.data.path,
-                    static_cast<int64_t>(dataset_->train().size()),
-                    static_cast<int64_t>(dataset_->valid().size()));
+                    static_cast<int64_t>(pictures_->train().size()),
+                    static_cast<int64_t>(pictures_->valid().size()));
   torch::manual_seed(static_cast<uint64_t>(config.train.seed));
   model_ = make_network(config.model);
   if (auto* classifier = model_->as<models::ClassifierImpl>()) {
@@ -249,10 +249,10 @@ ClassificationTask::ClassificationTask(const ClassificationConfig& config,
   loader_ = std::make_unique<data::Loader>(
       3 * config.data.height * config.data.width,
       [this, own](int64_t place, float* to) {
-        const int64_t number = example(place), chosen = image_of(number);
-        training_input(config_.data, dataset_->read(chosen),
-                       base::mix(own, static_cast<uint64_t>(number)), to);
-        return dataset_->label(chosen);
+        const int64_t number = example(place), chosen = picture(number);
+        augment(config_.data, pictures_->read(chosen),
+                base::mix(own, static_cast<uint64_t>(number)), to);
+        return pictures_->label(chosen);
       },
       config.data.workers);
 }
@@ -271,9 +271,9 @@ int64_t ClassificationTask::example(int64_t place) const {
   return place - at + (at % 2 == 0 ? at / 2 : B - 1 - at / 2);
 }
 
-int64_t ClassificationTask::image_of(int64_t example) {
+int64_t ClassificationTask::picture(int64_t example) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return dataset_->train()[static_cast<size_t>(order_.at(example))];
+  return pictures_->train()[static_cast<size_t>(order_.at(example))];
 }
 
 torch::Tensor ClassificationTask::loss(int64_t first, int64_t count,
@@ -307,14 +307,14 @@ torch::Tensor ClassificationTask::loss(int64_t first, int64_t count,
 }
 
 train::Validation ClassificationTask::validate(int part, int parts) {
-  std::vector<int64_t> same(dataset_->classes().size());
+  std::vector<int64_t> same(pictures_->classes().size());
   for (size_t i = 0; i < same.size(); ++i) same[i] = static_cast<int64_t>(i);
-  const data::LabelledPart& all = dataset_->valid();
+  const data::LabelledPart& all = pictures_->valid();
   const int64_t n = static_cast<int64_t>(all.size()), begin = n * part / parts,
                 end = n * (part + 1) / parts;
   if (begin == end) return {0, 0, {{"top1", 0}, {"top5", 0}}, 0};
   const Accuracy a =
-      evaluate(*model_, *dataset_, {all.begin() + begin, all.begin() + end},
+      evaluate(*model_, *pictures_, {all.begin() + begin, all.begin() + end},
                same, config_.data, std::max<int64_t>(config_.train.batch, 16));
   // Fewest errors first; the loss breaks ties.
   return {a.loss,
@@ -324,7 +324,7 @@ train::Validation ClassificationTask::validate(int part, int parts) {
 }
 
 Accuracy evaluate(models::ImageNetwork& model,
-                  const data::LabelledImages& dataset,
+                  const data::LabelledImages& pictures,
                   const data::LabelledPart& part,
                   const std::vector<int64_t>& to_model,
                   const LabelledConfig& how, int64_t batch,
@@ -332,10 +332,10 @@ Accuracy evaluate(models::ImageNetwork& model,
   const int64_t all = static_cast<int64_t>(part.size());
   TORCH_CHECK(all >= 1, "evaluation needs at least one image");
   for (const int64_t i : part) {
-    const size_t label = static_cast<size_t>(dataset.label(i));
+    const size_t label = static_cast<size_t>(pictures.label(i));
     if (to_model[label] < 0)
       throw data::DataError(
-          dataset.name(i) + ": its class '" + dataset.classes()[label] +
+          pictures.name(i) + ": its class '" + pictures.classes()[label] +
           "' is not one of the model's " + std::to_string(model.classes()));
   }
   at::NoGradGuard no_grad;
@@ -344,10 +344,11 @@ Accuracy evaluate(models::ImageNetwork& model,
   data::Loader loader(
       3 * how.height * how.width,
       [&](int64_t i, float* to) {
-        const int64_t image = part[static_cast<size_t>(i)];
-        normalise(centre(dataset.read(image), how.height, how.width, how.crop),
-                  to);
-        return to_model[static_cast<size_t>(dataset.label(image))];
+        const int64_t picture = part[static_cast<size_t>(i)];
+        normalise(
+            centre(pictures.read(picture), how.height, how.width, how.crop),
+            to);
+        return to_model[static_cast<size_t>(pictures.label(picture))];
       },
       how.workers, all);
   const torch::Device device = device_of(model);

@@ -77,8 +77,8 @@ io::Image centre(const io::Image& image, int64_t height, int64_t width,
 /// Prepares an image for training: crop, flip, RandAugment, normalisation and
 /// erasing, all determined by `random`. `to` is [3, config.height,
 /// config.width]. Throws io::Error.
-void training_input(const LabelledConfig& config, const io::Image& image,
-                    uint64_t random, float* to);
+void augment(const LabelledConfig& config, const io::Image& image,
+             uint64_t random, float* to);
 
 /// Trains a classifier.
 class ClassificationTask : public train::Task {
@@ -86,7 +86,7 @@ class ClassificationTask : public train::Task {
   /// The initial weights are drawn with config.train.seed. Throws
   /// data::DataError, c10::Error.
   ClassificationTask(const ClassificationConfig& config,
-                     data::LabelledImages dataset);
+                     data::LabelledImages pictures);
   torch::nn::Module& model() override { return *model_; }
   torch::Tensor loss(int64_t first, int64_t count, uint64_t seed) override;
   int64_t together() const override { return mixes() ? 2 : 1; }
@@ -98,10 +98,10 @@ class ClassificationTask : public train::Task {
   bool mixes() const;
   int64_t example(int64_t place) const;
   /// The index of the image of an example.
-  int64_t image_of(int64_t example);
+  int64_t picture(int64_t example);
 
   ClassificationConfig config_;
-  std::shared_ptr<const data::LabelledImages> dataset_;
+  std::shared_ptr<const data::LabelledImages> pictures_;
   std::mutex mutex_;  // guards order_, which loader_'s threads also use
   data::Order order_;
   std::shared_ptr<models::ImageNetwork> model_;
@@ -120,7 +120,7 @@ struct Accuracy {
 /// for an image of a class that the model does not know, io::Error for one that
 /// cannot be read.
 Accuracy evaluate(models::ImageNetwork& model,
-                  const data::LabelledImages& dataset,
+                  const data::LabelledImages& pictures,
                   const data::LabelledPart& part,
                   const std::vector<int64_t>& to_model,
                   const LabelledConfig& how, int64_t batch,

@@ -43,15 +43,15 @@ std::unique_ptr<train::Task> make(Json& json,
                                   const ProgressCallback& progress) {
   ImageConfig config = config_as<ImageConfig>(json);
   auto& data = config.data;
-  data::RawImages dataset = data::RawImages::open(
+  data::RawImages pictures = data::RawImages::open(
       data.path, data.height, data.width, data.valid_images, progress);
-  const std::string found = dataset.fingerprint();
+  const std::string found = pictures.fingerprint();
   check_fingerprint(data.path.empty() ? "the built-in images" : data.path,
                     data.fingerprint, found);
   if (!data.path.empty()) data.path = absolute(data.path);
   data.fingerprint = found;
   json = base::to_json(config);
-  return std::make_unique<ImageTask>(config, std::move(dataset));
+  return std::make_unique<ImageTask>(config, std::move(pictures));
 }
 
 std::shared_ptr<torch::nn::Module> model(const Json& config) {
@@ -72,8 +72,8 @@ TaskKind image_kind() {
       model};
 }
 
-void flip_and_shift(const ImageDataConfig& config, const uint8_t* from,
-                    uint64_t random, uint8_t* to) {
+void augment(const ImageDataConfig& config, const uint8_t* from,
+             uint64_t random, uint8_t* to) {
   const int64_t width = config.width;
   const bool flip = config.flip && (random & 1) != 0;
   const uint64_t values = 2 * static_cast<uint64_t>(config.shift) + 1;
@@ -89,31 +89,32 @@ void flip_and_shift(const ImageDataConfig& config, const uint8_t* from,
   }
 }
 
-ImageTask::ImageTask(const ImageConfig& config, data::RawImages dataset)
+ImageTask::ImageTask(const ImageConfig& config, data::RawImages pictures)
     : config_(config),
-      dataset_(std::move(dataset)),
-      order_(dataset_.train().count, static_cast<uint64_t>(config.train.seed)) {
-  data::check_parts(config.data.path, dataset_.train().count,
-                    dataset_.valid().count);
+      pictures_(std::move(pictures)),
+      order_(pictures_.train().count,
+             static_cast<uint64_t>(config.train.seed)) {
+  data::check_parts(config.data.path, pictures_.train().count,
+                    pictures_.valid().count);
   torch::manual_seed(static_cast<uint64_t>(config.train.seed));
   model_ = make_model(config);
   model_.recompute(config.train.recompute);
 }
 
 torch::Tensor ImageTask::loss(int64_t first, int64_t count, uint64_t seed) {
-  const data::ImagePart part = dataset_.train();
+  const data::ImagePart part = pictures_.train();
   std::vector<uint8_t> batch(static_cast<size_t>(count * part.size));
   const uint64_t own = base::mix(static_cast<uint64_t>(config_.train.seed), 3);
   for (int64_t i = 0; i < count; ++i) {
-    flip_and_shift(config_.data, part[order_.at(first + i)],
-                   base::mix(own, static_cast<uint64_t>(first + i)),
-                   batch.data() + i * part.size);
+    augment(config_.data, part[order_.at(first + i)],
+            base::mix(own, static_cast<uint64_t>(first + i)),
+            batch.data() + i * part.size);
   }
   return -model_.log_prob(batch.data(), count, seed).mean();
 }
 
 train::Validation ImageTask::validate(int part, int parts) {
-  data::ImagePart some = dataset_.valid();
+  data::ImagePart some = pictures_.valid();
   const int64_t begin = some.count * part / parts,
                 end = some.count * (part + 1) / parts;
   if (begin == end) return {0, 0, {}, 0};
@@ -122,23 +123,24 @@ train::Validation ImageTask::validate(int part, int parts) {
   return {loss, loss, {}, static_cast<double>(end - begin)};
 }
 
-double evaluate(const ImageModel& model, const data::ImagePart& images,
+double evaluate(const ImageModel& model, const data::ImagePart& pictures,
                 int64_t batch, const ProgressCallback& progress) {
-  TORCH_CHECK(images.count >= 1, "evaluation needs at least one image");
-  TORCH_CHECK(images.size == model.size(), "a model for images of ",
-              model.size(), " values cannot evaluate images of ", images.size);
+  TORCH_CHECK(pictures.count >= 1, "evaluation needs at least one image");
+  TORCH_CHECK(pictures.size == model.size(), "a model for images of ",
+              model.size(), " values cannot evaluate images of ",
+              pictures.size);
   at::NoGradGuard no_grad;
   const bool was_training = model.module()->is_training();
   model.module()->eval();
   double total = 0;
-  for (int64_t i = 0; i < images.count;) {
-    const int64_t B = std::min(batch, images.count - i);
-    total -= model.log_prob(images[i], B).sum(at::kDouble).item<double>();
+  for (int64_t i = 0; i < pictures.count;) {
+    const int64_t B = std::min(batch, pictures.count - i);
+    total -= model.log_prob(pictures[i], B).sum(at::kDouble).item<double>();
     i += B;
-    if (progress) progress(i, images.count);
+    if (progress) progress(i, pictures.count);
   }
   model.module()->train(was_training);
-  return total / static_cast<double>(images.count * images.size);
+  return total / static_cast<double>(pictures.count * pictures.size);
 }
 
 }  // namespace aft::tasks

@@ -42,15 +42,15 @@ TaskKind image_kind();
 /// Augments a training image as in the paper: mirrors it or not, and adds one
 /// integer to all sub-pixels, clipped to [0, 255], both determined by `random`.
 /// `from` and `to` are [height, width, 3] and must not overlap.
-void flip_and_shift(const ImageDataConfig& config, const uint8_t* from,
-                    uint64_t random, uint8_t* to);
+void augment(const ImageDataConfig& config, const uint8_t* from,
+             uint64_t random, uint8_t* to);
 
 /// Trains a model on images.
 class ImageTask : public train::Task {
  public:
   /// The initial weights are drawn with config.train.seed. Throws
   /// data::DataError, c10::Error.
-  ImageTask(const ImageConfig& config, data::RawImages dataset);
+  ImageTask(const ImageConfig& config, data::RawImages pictures);
   torch::nn::Module& model() override { return *model_.module(); }
   torch::Tensor loss(int64_t first, int64_t count, uint64_t seed) override;
   using train::Task::validate;
@@ -59,14 +59,14 @@ class ImageTask : public train::Task {
 
  private:
   ImageConfig config_;
-  data::RawImages dataset_;
+  data::RawImages pictures_;
   data::Order order_;
   ImageModel model_;
 };
 
 /// The mean loss in nats per sub-pixel. Throws c10::Error if there are no
 /// images or their size differs from the model's.
-double evaluate(const ImageModel& model, const data::ImagePart& images,
+double evaluate(const ImageModel& model, const data::ImagePart& pictures,
                 int64_t batch, const ProgressCallback& progress = {});
 
 }  // namespace aft::tasks

@@ -1,5 +1,5 @@
-// Classification: preprocessing, the targets of the loss, reproducible
-// examples, accuracy, and invalid configurations.
+// Classification: what the network sees, the targets of its loss, exact resume
+// of the data, accuracy, and configurations that make no sense.
 #include "aft/tasks/classification.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ io::Image gradient(int64_t height, int64_t width) {
   return image;
 }
 
-TEST(Preprocessing, NormalisesWithImageNetStatistics) {
+TEST(See, NormalisesByImageNet) {
   io::Image image{1, 2, {0, 128, 255, 10, 20, 30}};
   float x[6];
   normalise(image, x);
@@ -63,8 +63,8 @@ TEST(Preprocessing, NormalisesWithImageNetStatistics) {
   EXPECT_NEAR(x[5], (30 / 255. - 0.406) / 0.225, 1e-6);
 }
 
-TEST(Preprocessing, CentreScalesTheShortSideAndCrops) {
-  // Already this size: not scaled, and (128 - 112) / 2 = 8 rows are cropped.
+TEST(See, CentreScalesTheShortSideAndCuts) {
+  // Already so large: nothing is scaled, (128 - 112) / 2 = 8 rows are cut.
   const io::Image cut = centre(gradient(128, 200), 112, 112, 0.875);
   EXPECT_EQ(cut.height, 112);
   EXPECT_EQ(cut.width, 112);
@@ -81,13 +81,13 @@ TEST(Preprocessing, CentreScalesTheShortSideAndCrops) {
   }
 }
 
-TEST(Preprocessing, AugmentationIsAFunctionOfTheSeed) {
+TEST(See, AugmentHangsOnItsNumberAlone) {
   LabelledConfig config;
   config.height = config.width = 24;
   const io::Image image = gradient(40, 50);
   const auto draw = [&](uint64_t random) {
     std::vector<float> x(3 * 24 * 24);
-    training_input(config, image, random, x.data());
+    augment(config, image, random, x.data());
     return x;
   };
   EXPECT_EQ(draw(1), draw(1));
@@ -100,10 +100,10 @@ TEST(Preprocessing, AugmentationIsAFunctionOfTheSeed) {
   EXPECT_EQ(draw(1), plain);
 }
 
-TEST(Train, LossUsesMixedTargets) {
-  // With a zero head, the loss is log(6) for any target that sums to one; with
-  // a head that always predicts class c, it gives the probability of class c in
-  // the target.
+TEST(Train, LossIsThatOfTheMixedTargets) {
+  // With a head that says nothing, the loss is log(6) for any target that sums
+  // to one; with a head that always says class c, it shows what share class c
+  // has.
   Json json = small_json();
   auto task = small_task(json);
   auto* model = task->model().as<models::ClassifierImpl>();
@@ -117,14 +117,14 @@ TEST(Train, LossUsesMixedTargets) {
     model->head->bias[c] = 5;
     mean += task->loss(0, 6, 1).item<double>() / 6;
   }
-  // mean_c of logsumexp - 5 target_c, and the targets sum to 1.
+  // mean_c of logsumexp - 5 share_c, and the shares sum to 1.
   const double lse = std::log(5 + std::exp(5));
   EXPECT_NEAR(mean, lse - 5. / 6, 1e-4);
 }
 
 TEST(Train, SmoothingAndMixing) {
-  // A head that always predicts class 0, batches of one image per class:
-  // loss = lse - 5 (target of class 0), and that target is 1/6 for any mixing.
+  // A head that knows nothing but class 0, batches of one picture a class:
+  // loss = lse - 5 (share of class 0), share = 1/6 for any mixing.
   Json json = small_json();
   json["data"]["mixup"] = 0, json["data"]["cutmix"] = 0;
   json["data"]["smoothing"] = 0;
@@ -133,14 +133,14 @@ TEST(Train, SmoothingAndMixing) {
   torch::NoGradGuard no_grad;
   model->head->weight.zero_(), model->head->bias.zero_();
   model->head->bias[0] = 40;
-  // Without smoothing the loss of an image is 40 or 0.
+  // Without smoothing each picture costs 40 or nothing.
   std::set<int64_t> costs;
   for (int64_t i = 0; i < 30; ++i)
     costs.insert(std::llround(task->loss(i, 1, 1).item<double>()));
   EXPECT_EQ(costs, (std::set<int64_t>{0, 40}));
 }
 
-TEST(Train, ExamplesDoNotDependOnEarlierRequests) {
+TEST(Train, ExamplesDoNotDependOnWhatWasAskedBefore) {
   auto a = small_task(), b = small_task();
   torch::NoGradGuard no_grad;
   std::vector<double> first;
@@ -151,7 +151,7 @@ TEST(Train, ExamplesDoNotDependOnEarlierRequests) {
   EXPECT_NE(first[0], first[1]);
 }
 
-TEST(Train, RepeatsAreAugmentedDifferently) {
+TEST(Train, RepeatsAugmentAnew) {
   data::Order order(10, 1, 3);
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     std::set<int64_t> seen;
@@ -175,7 +175,7 @@ TEST(Train, Validates) {
   EXPECT_GT(v.score, 0);
 }
 
-TEST(Evaluate, MeasuresAccuracy) {
+TEST(Evaluate, CountsWhatIsRight) {
   const auto pictures = data::LabelledImages::open("", 30, 32);
   models::ClassifierConfig c;
   c.mixer = "aft-simple", c.layers = 1, c.width = 8, c.patch = 8;
@@ -195,7 +195,7 @@ TEST(Evaluate, MeasuresAccuracy) {
   double lse = 0, mean = 0;
   for (int i = 0; i < 6; ++i) lse += std::exp(-i), mean += i / 6.;
   EXPECT_NEAR(a.loss, std::log(lse) + mean, 1e-5);
-  // Classes in another order, and one that is unknown to the model.
+  // Classes in another order, and one that the model does not know.
   EXPECT_NEAR(
       evaluate(*model, pictures, pictures.valid(), {5, 0, 0, 1, 2, 3}, how, 30)
           .top1,
@@ -264,9 +264,9 @@ TEST(Config, FollowsTheMixerAndTheData) {
             std::string::npos);
 }
 
-/// A network other than Classifier: trained, validated with its running
-/// statistics, and options that it does not support are rejected.
-TEST(Train, ResNetLearns) {
+/// A network that is no Classifier goes the same way: trained, validated with
+/// its running statistics, refused where it cannot do what is asked.
+TEST(Train, AResNetLearns) {
   Json json = small_json();
   json["model"] = {
       {"network", "resnet"}, {"layers", 14}, {"width", 4}, {"small", true}};
@@ -290,7 +290,7 @@ TEST(Train, ResNetLearns) {
             std::string::npos);
 }
 
-TEST(Config, EveryPresetCreatesItsNetwork) {
+TEST(Config, EveryPresetMakesItsNetwork) {
   int found = 0;
   for (const Preset& p : presets()) {
     if (task_kind(p.config).name != "classification") continue;
@@ -310,7 +310,7 @@ TEST(Config, EveryPresetCreatesItsNetwork) {
   EXPECT_GE(found, 30);
 }
 
-TEST(RealData, DeiTTinyReachesItsPublishedAccuracy) {
+TEST(RealData, DeiTTinyIsAsGoodAsItIs) {
   const char* data = std::getenv("AFT_DATA");
   if (!data) GTEST_SKIP() << "AFT_DATA is not set";
   const std::string root = data;
@@ -330,8 +330,7 @@ TEST(RealData, DeiTTinyReachesItsPublishedAccuracy) {
   const Accuracy a =
       evaluate(*model, pictures, part,
                match_classes(pictures.classes(), pictures.classes()), how, 10);
-  // On all 1000 images it is 71.1 % and 89.4 %; two standard deviations of 100
-  // images.
+  // Of all 1000 it is 71.1 % and 89.4 %; two standard deviations of 100.
   EXPECT_NEAR(a.top1, 0.711, 0.09);
   EXPECT_NEAR(a.top5, 0.894, 0.06);
 }

@@ -81,9 +81,9 @@ TEST(ImageConfig, LengthFollowsFromTheSize) {
             std::string::npos);
 }
 
-/// The paper states the parameters of an AFT layer of the CIFAR-10 models: 0.6
+/// The paper prints the parameters of an AFT layer of the CIFAR-10 models: 0.6
 /// and 9.6 million.
-TEST(ImagePresets, ParametersPerLayerEqualThePaper) {
+TEST(ImagePresets, ParametersOfALayerAreThePapers) {
   const auto mixer = [](const std::string& name) {
     Json j = preset(name).config;
     j["model"]["layers"] = 1;
@@ -113,10 +113,10 @@ TEST(Augment, FlipsShiftsAndClips) {
   std::set<std::pair<bool, int>> seen;
   for (uint64_t random = 0; random < 2000; ++random) {
     std::vector<uint8_t> got(18), again(18);
-    flip_and_shift(c, from.data(), random * 0x9E3779B97F4A7C15u, got.data());
-    flip_and_shift(c, from.data(), random * 0x9E3779B97F4A7C15u, again.data());
+    augment(c, from.data(), random * 0x9E3779B97F4A7C15u, got.data());
+    augment(c, from.data(), random * 0x9E3779B97F4A7C15u, again.data());
     ASSERT_EQ(got, again);
-    // 100 and 128 are never clipped, so they show what was done.
+    // 100 and 128 are never clipped: they tell what was done.
     const int add = got[3] - 100;
     ASSERT_LE(std::abs(add), 10);
     const bool flip = got[16] == 128 + add;
@@ -133,11 +133,11 @@ TEST(Augment, FlipsShiftsAndClips) {
   EXPECT_EQ(seen.size(), 42u);  // both ways, -10 to 10
   c.flip = false, c.shift = 0;
   std::vector<uint8_t> got(18);
-  flip_and_shift(c, from.data(), 12345, got.data());
+  augment(c, from.data(), 12345, got.data());
   EXPECT_EQ(got, from);
 }
 
-TEST(ImageTask, ExamplesAreReproducible) {
+TEST(ImageTask, TheSameExamplesEachTime) {
   const ImageConfig c = local();
   const auto open = [&] { return data::RawImages::open("", 3, 2, 5); };
   ImageTask a(c, open()), b(c, open());
@@ -147,8 +147,8 @@ TEST(ImageTask, ExamplesAreReproducible) {
   EXPECT_NE(first, later);
   EXPECT_EQ(b.loss(1895, 3, 1).item<double>(), later);  // in any order
   EXPECT_EQ(b.loss(0, 3, 1).item<double>(), first);
-  // In the next epoch the same images are augmented differently, so their total
-  // loss differs.
+  // The same pictures in another epoch are augmented otherwise: the loss of
+  // all of them is another one.
   EXPECT_NE(a.loss(0, 1995, 1).item<double>(),
             a.loss(1995, 1995, 1).item<double>());
   ImageConfig plain = c;
@@ -166,7 +166,7 @@ TEST(ImageTask, ExamplesAreReproducible) {
                data::DataError);
 }
 
-/// Networks over whole images are trained like sequence models.
+/// Networks over pictures are trained like models of sequences.
 TEST(ImageTask, TrainsNetworks) {
   for (const char* network : {"pixelcnn", "pixelcnn++", "pixelsnail"}) {
     SCOPED_TRACE(network);
@@ -191,7 +191,7 @@ TEST(ImageTask, TrainsNetworks) {
   }
 }
 
-/// Including the start symbol, positions and biases.
+/// Everything learns: the start symbol, positions and biases too.
 TEST(ImageTask, EveryParameterHasAGradient) {
   ImageTask task(local(), data::RawImages::open("", 3, 2, 5));
   task.model().train();

@@ -44,7 +44,7 @@ TEST(Text, SplitsAndModes) {
   EXPECT_THROW(bytes.split("dev"), data::DataError);
 }
 
-TEST(Windows, AnEpochHasEveryWindowOnce) {
+TEST(Windows, AnEpochIsEveryWindowOnce) {
   const int64_t size = 1000, T = 16;
   data::Windows windows(size, T, 1), again(size, T, 1), other(size, T, 2);
   const int64_t n = windows.per_epoch();
@@ -72,7 +72,7 @@ TEST(Windows, AnEpochHasEveryWindowOnce) {
   EXPECT_THROW(data::Windows(20, 16, 1), data::DataError);
 }
 
-TEST(Evaluate, PredictsEveryByteOnce) {
+TEST(Evaluate, EveryByteOnce) {
   torch::manual_seed(1);
   const std::string text = numbers(45);
   const data::Bytes bytes{reinterpret_cast<const uint8_t*>(text.data()), 45};
