@@ -27,7 +27,7 @@ std::string RunDirectory::proof() const {
 }
 
 bool RunDirectory::create() const {
-  const size_t slash = path_.find_last_of('/');
+  const size_t slash = path_.find_last_of('/', path_.find_last_not_of('/'));
   if (slash != std::string::npos && slash > 0) {
     const std::string parent = path_.substr(0, slash);
     if (!exists(parent)) make_directory(parent);

@@ -56,6 +56,7 @@ TEST(RunDirectory, IsCreatedWithItsParent) {
   EXPECT_TRUE(d.create());
   EXPECT_TRUE(exists(d.path()));
   EXPECT_FALSE(d.create());
+  EXPECT_TRUE(RunDirectory(top + "/with/slash/").create());
   const std::string file = top + "/file";
   write_file(file, "");
   EXPECT_EQ(message_of([&] { RunDirectory(file).create(); }),
