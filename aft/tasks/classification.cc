@@ -155,7 +155,7 @@ std::unique_ptr<train::Task> make(Json& json, const ProgressCallback&) {
   check(
       data.mixup == 0 && data.cutmix == 0 ? true : config.train.batch % 2 == 0,
       "train.batch must be even for data.mixup and data.cutmix, which pair "
-      "images, got " +
+      "pictures, got " +
           std::to_string(config.train.batch));
   json = base::to_json(config);
   return std::make_unique<ClassificationTask>(config, std::move(pictures));

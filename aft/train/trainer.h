@@ -42,7 +42,7 @@ struct TrainConfig {
   double entropy = 0;  ///< weight of the entropy of aft-conv's kernels; 0: off
   bool recompute = false;  ///< recompute activations of blocks in backward
   int64_t seed = 1;
-  int64_t report = 10;     ///< steps between lines of the metrics
+  int64_t report = 10;     ///< steps between lines of metrics.jsonl
   int64_t validate = 100;  ///< steps between validations; 0: only at the end
   int64_t save = 100;      ///< steps between checkpoints
 
