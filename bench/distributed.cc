@@ -56,7 +56,7 @@ void take_steps(const std::string& text, int steps, bool silent) {
   base::Json config = base::Json::parse(text);
   const std::unique_ptr<train::Task> task = tasks::make_task(config);
   train::TrainConfig recipe = train_config(config);
-  if (!silent) recipe.batch *= environment.size;
+  if (!silent) recipe.batch_size *= environment.size;
   train::Trainer trainer(*task, recipe, "", silent ? nullptr : group.get());
   task->model().train();
   for (int i = 0; i < 2; ++i) trainer.advance();
@@ -88,12 +88,13 @@ Step measure(int processes, const std::string& config, int steps, bool silent) {
 
 void run(const Options& o) {
   std::vector<std::string> sets = o.sets;
-  sets.insert(sets.begin(), {"train.accumulate=1", "data.path=",
-                             "data.fingerprint=", "train.batch=4"});
+  sets.insert(sets.begin(), {"train.grad_accumulation=1", "data.path=",
+                             "data.fingerprint=", "train.batch_size=4"});
   if (o.quick)
     sets.insert(sets.end(), {"model.layers=1", "model.width=32",
-                             "model.length=32", "train.batch=2"});
-  if (o.batch > 0) sets.push_back("train.batch=" + std::to_string(o.batch));
+                             "model.length=32", "train.batch_size=2"});
+  if (o.batch > 0)
+    sets.push_back("train.batch_size=" + std::to_string(o.batch));
   const base::Json config = choose_config(o.preset, sets);
   const std::string text = config.dump();
   // Each process has as many threads, however many there are.
@@ -142,8 +143,8 @@ void run(const Options& o) {
                      number(exchange), number(sent / 1e6), number(bound / 1e6),
                      number(sent / bound)}},
                    0)
-            << o.preset << ", batch " << train_config(config).batch << " and "
-            << o.threads << (o.threads == 1 ? " thread" : " threads")
+            << o.preset << ", batch " << train_config(config).batch_size
+            << " and " << o.threads << (o.threads == 1 ? " thread" : " threads")
             << " a process; gradients of " << number(least.gradients / 1e6)
             << " MB\n";
 }

@@ -44,9 +44,10 @@ using Contest = std::vector<System>;
 System make_system(const std::string& preset, int64_t batch,
                    std::vector<std::string> sets) {
   // Built-in data.
-  sets.insert(sets.begin(), {"train.accumulate=1", "train.recompute=false",
-                             "data.path=", "data.fingerprint="});
-  if (batch > 0) sets.push_back("train.batch=" + std::to_string(batch));
+  sets.insert(sets.begin(),
+              {"train.grad_accumulation=1", "train.recompute=false",
+               "data.path=", "data.fingerprint="});
+  if (batch > 0) sets.push_back("train.batch_size=" + std::to_string(batch));
   base::Json config = choose_config(preset, sets);
   if (config["task"] == "language") config["data"]["mode"] = "bytes";
   return {preset, std::move(config), {}};
@@ -130,7 +131,7 @@ std::vector<Row> measure(const Contest& contest, const Repeat& repeat,
   std::string names;
   for (const System& s : contest) {
     const models::SequenceModelConfig m = model_config(s.config);
-    const int64_t batch = train_config(s.config).batch;
+    const int64_t batch = train_config(s.config).batch_size;
     progress.next(s.name + ": memory");
     const Measured memory = measure_training(s.config.dump(), 0);
     char size[64];

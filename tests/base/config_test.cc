@@ -18,7 +18,7 @@ struct Inner {
   double rate = 0.5;
   template <class Self, class F>
   static void fields(Self& s, const F& f) {
-    f("window", s.window), f("rate", s.rate);
+    f("window", s.window), f("rate", s.rate, "speed");
   }
 };
 struct Outer {
@@ -63,6 +63,48 @@ TEST(Config, Assignments) {
   EXPECT_EQ(c.name, "some words");
   EXPECT_TRUE(c.on);
   EXPECT_EQ(c.inner.rate, 1e-3);
+}
+
+TEST(Config, RenamedKeys) {
+  EXPECT_EQ(renames<Outer>(), (Renames{{"inner.speed", "inner.rate"}}));
+  Outer c;
+  from_json(Json::parse(R"({"inner": {"speed": 2}})"), c);
+  EXPECT_EQ(c.inner.rate, 2);
+  EXPECT_FALSE(to_json(c)["inner"].contains("speed"));
+  const auto known = paths(to_json(c));
+  EXPECT_EQ(assignment("inner.speed=3", known, renames<Outer>()),
+            Json::parse(R"({"inner": {"rate": 3}})"));
+  // Keys beside the renamed one stay, whatever their number and order.
+  Json j = Json::parse(R"({"a": 0, "inner": {"speed": [1], "b": 2, "c": 3}})");
+  rename_keys(renames<Outer>(), j);
+  EXPECT_EQ(j,
+            Json::parse(R"({"a": 0, "inner": {"b": 2, "c": 3, "rate": [1]}})"));
+  // Errors name the current key.
+  EXPECT_EQ(failure([&] {
+              from_json(Json::parse(R"({"inner": {"speed": "x"}})"), c);
+            }),
+            "inner.rate must be a number, got string \"x\"");
+  EXPECT_EQ(
+      failure([&] { assignment("inner.sped=3", known, renames<Outer>()); }),
+      "unknown key 'inner.sped'; the nearest known ones are inner.rate, "
+      "name or on");
+  EXPECT_EQ(
+      failure([&] {
+        from_json(Json::parse(R"({"inner": {"speed": 1, "rate": 1}})"), c);
+      }),
+      "inner.speed is the old name of inner.rate; expected one of them, got "
+      "both");
+  EXPECT_EQ(failure([&] {
+              from_json(Json::parse(R"({"speed": 1, "rate": 1})"), c.inner,
+                        "inner");
+            }),
+            "inner.speed is the old name of inner.rate; expected one of them, "
+            "got both");
+  for (const char* other : {"[]", "1", "null"})
+    EXPECT_EQ(failure([&] {
+                from_json(Json{{"inner", Json::parse(other)}}, c);
+              }).find("inner must be an object {...}, got "),
+              0u);
 }
 
 TEST(Config, Merges) {

@@ -95,7 +95,7 @@ class TestCompare(ProgramTest):
             self.assertEqual(row["paper_gb"], said["gb_per_gpu"])
 
     def test_training(self):
-        words = [*TWO, *SMALL, *sets(train__save=2, train__batch=2)]
+        words = [*TWO, *SMALL, *sets(train__save_every=2, train__batch_size=2)]
         out, done = self.compare(*words, "--steps", 6, "--json")
         for row in json.loads(done.stdout):
             self.assertEqual(row["error"], "")
@@ -110,8 +110,8 @@ class TestCompare(ProgramTest):
     def test_stopped_and_gone_on(self):
         """A run that is stopped in its first system, by Ctrl-C and by a kill,
         ends as one that never stopped."""
-        words = [*TWO, *SMALL, *sets(train__save=20, train__batch=2), "--steps",
-                 1500, "--threads", 1]  # fmt: skip
+        words = [*TWO, *SMALL, *sets(train__save_every=20, train__batch_size=2),
+                 "--steps", 1500, "--threads", 1]  # fmt: skip
         whole, torn = self.work / "whole", self.work / "torn"
         self.succeed("compare", *words, "--out", whole)
         command = [AFT, "compare", *map(str, words), "--out", str(torn)]
@@ -145,8 +145,8 @@ class TestCompare(ProgramTest):
         """Of AFT-conv, how sharp they are; no columns where nobody has any."""
         small = sets(
             model__layers=1, model__width=16, model__heads=4, model__patch=4,
-            data__height=16, data__width=16, data__valid_images=12, train__batch=2,
-            train__validate=2, train__save=4,
+            data__height=16, data__width=16, data__valid_images=12, train__batch_size=2,
+            train__validate_every=2, train__save_every=4,
         )  # fmt: skip
         names = ["classify-aft-conv-4x96", "classify-transformer-4x96"]
         heads = ("kernel entropy", "top position %")

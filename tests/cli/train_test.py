@@ -14,8 +14,9 @@ from pathlib import Path
 from program import AFT, TIMEOUT, ProgramTest, aft, main, sets
 
 SMALL = sets(
-    model__layers=1, model__width=16, model__length=32, train__batch=2,
-    train__validate=20, train__save=3, train__report=5, data__valid_bytes=2000,
+    model__layers=1, model__width=16, model__length=32, train__batch_size=2,
+    train__validate_every=20, train__save_every=3, train__report_every=5,
+    data__valid_bytes=2000,
     train__steps=60,
 )  # fmt: skip
 PRESET = "text-aft-local-4x128"
@@ -213,7 +214,7 @@ class TestTrain(ProgramTest):
                      "sanitizers take memory of their own")  # fmt: skip
     def test_memory_is_as_estimated_and_recomputation_saves_it(self):
         def peak(recompute):
-            words = ["--set", "model.layers=8", "--set", "train.batch=16",
+            words = ["--set", "model.layers=8", "--set", "train.batch_size=16",
                      "--set", f"train.recompute={recompute}"]  # fmt: skip
             info = json.loads(self.succeed("info", PRESET, *words, "--json").stdout)
             config = json.dumps(info["config"])
@@ -273,9 +274,11 @@ class TestTrain(ProgramTest):
         # Nothing is left behind that would be in the way of a better call.
         bad = self.work / "bad"
         for key, word in (
-            ("train.batch=0", "train.batch"), ("train.beta2=1", "train.beta2"),
+            ("train.batch_size=0", "train.batch_size"),
+            ("train.beta2=1", "train.beta2"),
             ("train.schedule=cosin", "cosin"), ("model.length=0", "length"),
-            ("data.valid_bytes=1", "valid_bytes"), ("train.rate=-1", "train.rate"),
+            ("data.valid_bytes=1", "valid_bytes"),
+            ("train.learning_rate=-1", "train.learning_rate"),
         ):  # fmt: skip
             self.fails(1, [word], "train", PRESET, "--out", bad, *SMALL, "--set", key)
             self.assertFalse(bad.exists(), key)
@@ -309,8 +312,9 @@ class TestTrain(ProgramTest):
                    *SMALL, "--set", "model.width=2000000")  # fmt: skip
         self.fails(1, ["the sizes in model.*"], "info", PRESET, "--set",
                    "model.mixer=sparse", "--set", "model.window=2000000000")
-        self.fails(1, ["train.batch must be at most"], "train", PRESET, "--out", bad,
-                   *SMALL, "--set", "train.batch=1152921504606846976", "--steps", 1)
+        self.fails(1, ["train.batch_size must be at most"], "train", PRESET, "--out",
+                   bad, *SMALL, "--set", "train.batch_size=1152921504606846976",
+                   "--steps", 1)
         self.assertFalse(bad.exists())
         self.fails(1, ["train.ema is 0.0 in this run, and cannot become 0.9"], "train",
                    "--resume", out, "--set", "train.ema=0.9")  # fmt: skip

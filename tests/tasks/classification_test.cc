@@ -21,7 +21,7 @@ Json small_json() {
     "model": {"mixer": "aft-conv", "layers": 1, "width": 16, "heads": 4,
               "window": 3, "patch": 8},
     "data": {"height": 32, "width": 32, "valid_images": 30, "workers": 2},
-    "train": {"batch": 6}})");
+    "train": {"batch_size": 6}})");
 }
 
 std::unique_ptr<train::Task> small_task(Json json = small_json()) {
@@ -259,9 +259,10 @@ TEST(Config, FollowsTheMixerAndTheData) {
   wrong(R"("data": {"workers": 0})", "data.workers must be in [1");
   wrong(R"("data": {"crop": 1.5})", "data.crop must be in");
   Json odd = small_json();
-  odd["train"]["batch"] = 5;
-  EXPECT_NE(failure([&] { small_task(odd); }).find("train.batch must be even"),
-            std::string::npos);
+  odd["train"]["batch_size"] = 5;
+  EXPECT_NE(
+      failure([&] { small_task(odd); }).find("train.batch_size must be even"),
+      std::string::npos);
 }
 
 /// A network that is no Classifier goes the same way: trained, validated with

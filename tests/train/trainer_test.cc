@@ -25,9 +25,10 @@ tasks::LanguageConfig small_config() {
   tasks::LanguageConfig c;
   c.model.mixer = "aft-local", c.model.layers = 2, c.model.width = 16;
   c.model.length = 16, c.model.window = 4, c.model.rank = 3;
-  c.train.steps = 12, c.train.batch = 2, c.train.accumulate = 2;
-  c.train.warmup = 3, c.train.report = 2, c.train.validate = 5;
-  c.train.save = 4, c.train.ema = 0.9;
+  c.train.steps = 12, c.train.batch_size = 2, c.train.grad_accumulation = 2;
+  c.train.warmup_steps = 3, c.train.report_every = 2,
+  c.train.validate_every = 5;
+  c.train.save_every = 4, c.train.ema = 0.9;
   return c;
 }
 
@@ -69,7 +70,7 @@ std::string metrics(const std::string& directory) {
 
 TEST(Trainer, LearnsAndLeavesAModel) {
   tasks::LanguageConfig c = small_config();
-  c.train.steps = 150, c.train.rate = 1e-2, c.train.ema = 0;
+  c.train.steps = 150, c.train.learning_rate = 1e-2, c.train.ema = 0;
   c.model.dropout = 0;
   const std::string directory = new_folder();
   ASSERT_TRUE(run(c, directory));
@@ -134,8 +135,9 @@ TEST(Trainer, LinesOfMetricsThatAreNone) {
 /// moves the statistics once.
 TEST(Trainer, RunningStatisticsResumeToTheBit) {
   TrainConfig c;
-  c.steps = 12, c.batch = 5, c.save = 3, c.validate = 4, c.rate = 0.01;
-  c.warmup = 1, c.ema = 0.9;
+  c.steps = 12, c.batch_size = 5, c.save_every = 3, c.validate_every = 4,
+  c.learning_rate = 0.01;
+  c.warmup_steps = 1, c.ema = 0.9;
   const std::string whole = new_folder(), torn = new_folder();
   {
     NormedTask task;
@@ -187,7 +189,7 @@ TEST(Trainer, ALossThatIsNotFiniteStopsAndKeepsTheCheckpoint) {
 
 TEST(Trainer, WeightsThatAreBrokenAreNotSaved) {
   tasks::LanguageConfig c = small_config();
-  c.train.save = 2;
+  c.train.save_every = 2;
   const std::string whole = new_folder(), directory = new_folder();
   ASSERT_TRUE(run(c, whole));
   {
@@ -259,7 +261,8 @@ TEST(Trainer, MoreExamplesThanHaveNumbersAreRefused) {
   tasks::LanguageConfig c = small_config();
   tasks::LanguageTask task(c, text());
   for (int64_t TrainConfig::*key :
-       {&TrainConfig::steps, &TrainConfig::batch, &TrainConfig::accumulate}) {
+       {&TrainConfig::steps, &TrainConfig::batch_size,
+        &TrainConfig::grad_accumulation}) {
     TrainConfig huge = c.train;
     huge.*key = std::numeric_limits<int64_t>::max();
     EXPECT_THROW(Trainer(task, huge, new_folder()), TrainError);
@@ -320,7 +323,7 @@ TEST(Trainer, ACheckpointThatDoesNotFitIsRefused) {
   }
   c = small_config(), c.train.ema = 0;
   EXPECT_THROW(run(c, directory), io::Error);
-  c = small_config(), c.train.batch = 0;
+  c = small_config(), c.train.batch_size = 0;
   EXPECT_THROW(run(c, directory), TrainError);
 }
 
@@ -332,15 +335,16 @@ tasks::LanguageConfig conv_config() {
 
 TEST(Entropy, IsOfModelsWithKernels) {
   tasks::LanguageConfig c = small_config();
-  c.train.entropy = 0.1;
+  c.train.entropy_weight = 0.1;
   tasks::LanguageTask task(c, text());
   try {
     Trainer trainer(task, c.train, new_folder());
     FAIL();
   } catch (const TrainError& e) {
-    EXPECT_STREQ(e.what(),
-                 "train.entropy is for models with aft-conv, and must be 0 for "
-                 "others, got 0.1");
+    EXPECT_STREQ(
+        e.what(),
+        "train.entropy_weight is for models with aft-conv, and must be 0 for "
+        "others, got 0.1");
   }
 }
 
@@ -348,9 +352,9 @@ TEST(Entropy, IsOfModelsWithKernels) {
 /// micro-batches there are; the loss that is told is the task's.
 TEST(Entropy, JoinsTheGradientsOnce) {
   tasks::LanguageConfig c = conv_config();
-  c.model.dropout = 0, c.train.clip = 0, c.train.accumulate = 2;
+  c.model.dropout = 0, c.train.grad_clip = 0, c.train.grad_accumulation = 2;
   const auto losses_and_norms = [&](double entropy) {
-    c.train.entropy = entropy;
+    c.train.entropy_weight = entropy;
     tasks::LanguageTask task(c, text());
     for (auto& p : task.model().named_parameters())
       if (p.key().find("mixer.gamma") != std::string::npos)
@@ -362,7 +366,7 @@ TEST(Entropy, JoinsTheGradientsOnce) {
   const auto without = losses_and_norms(0), with = losses_and_norms(100);
   EXPECT_EQ(without.first, with.first);
   // By hand: the gradients of one step, then of the entropy.
-  c.train.entropy = 0;
+  c.train.entropy_weight = 0;
   tasks::LanguageTask task(c, text());
   for (auto& p : task.model().named_parameters())
     if (p.key().find("mixer.gamma") != std::string::npos)
@@ -381,8 +385,8 @@ TEST(Entropy, JoinsTheGradientsOnce) {
 TEST(Entropy, SparsityIsToldAndSmaller) {
   const auto last = [](double entropy) {
     tasks::LanguageConfig c = conv_config();
-    c.train.steps = 100, c.train.entropy = entropy, c.train.ema = 0;
-    c.train.schedule = "constant", c.train.rate = 0.02;
+    c.train.steps = 100, c.train.entropy_weight = entropy, c.train.ema = 0;
+    c.train.schedule = "constant", c.train.learning_rate = 0.02;
     const std::string directory = new_folder();
     EXPECT_TRUE(run(c, directory));
     std::istringstream in(contents(directory + "/metrics.jsonl"));
@@ -401,7 +405,7 @@ TEST(Entropy, SparsityIsToldAndSmaller) {
 /// Gumbel samples are a function of the seed and the step.
 TEST(Gumbel, StoppedAndResumedEndsWithTheSameBits) {
   tasks::LanguageConfig c = conv_config();
-  c.model.gumbel = 0.5, c.train.entropy = 0.001;
+  c.model.gumbel = 0.5, c.train.entropy_weight = 0.001;
   const std::string whole = new_folder(), parts = new_folder();
   EXPECT_TRUE(run(c, whole));
   EXPECT_FALSE(run(c, parts, 5));
