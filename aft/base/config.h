@@ -61,10 +61,10 @@ inline void get(const Json& j, const std::string& where, bool& x) {
   x = j.get<bool>();
 }
 inline void get(const Json& j, const std::string& where, int64_t& x) {
-  if (!j.is_number_integer()) wrong_value(where, "a whole number", j);
+  if (!j.is_number_integer()) wrong_value(where, "an integer", j);
   // get<int64_t>() would wrap larger values to negative ones.
   if (j.is_number_unsigned() && j.get<uint64_t>() > uint64_t{INT64_MAX})
-    wrong_value(where, "a whole number below 2^63", j);
+    wrong_value(where, "an integer below 2^63", j);
   x = j.get<int64_t>();
 }
 inline void get(const Json& j, const std::string& where, double& x) {
@@ -72,14 +72,14 @@ inline void get(const Json& j, const std::string& where, double& x) {
   x = j.get<double>();
 }
 inline void get(const Json& j, const std::string& where, std::string& x) {
-  if (!j.is_string()) wrong_value(where, "a text in quotes", j);
+  if (!j.is_string()) wrong_value(where, "a string", j);
   x = j.get<std::string>();
 }
 inline void get(const Json& j, const std::string& where,
                 std::vector<std::string>& x) {
   const auto text = [](const Json& each) { return each.is_string(); };
   if (!j.is_array() || !std::all_of(j.begin(), j.end(), text))
-    wrong_value(where, "a list of texts [\"...\"]", j);
+    wrong_value(where, "a list of strings [\"...\"]", j);
   x = j.get<std::vector<std::string>>();
 }
 /// Accepts any object, for callers that interpret its contents themselves.

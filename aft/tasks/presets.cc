@@ -88,7 +88,7 @@ Preset load(const std::string& what, std::vector<std::string> users) {
   p.name = what;
   for (const auto& [key, value] : j.items()) {
     if (key == "about") {
-      check(value.is_string(), key, "a text in quotes");
+      check(value.is_string(), key, "a string");
       p.about = value;
     } else if (key == "table") {
       base::detail::get(value.is_string() ? Json::array({value}) : value,

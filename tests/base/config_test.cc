@@ -1,4 +1,4 @@
-// Configurations: both ways through JSON, --set, and what errors say.
+// Configurations: conversion to and from JSON, --set, and error messages.
 #include "aft/base/config.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ std::string failure(const std::function<void()>& f) {
   return "no error";
 }
 
-TEST(Config, BothWays) {
+TEST(Config, RoundTrip) {
   Outer a;
   a.name = "b", a.on = true, a.inner.window = 7;
   Outer b;
@@ -124,7 +124,7 @@ TEST(Config, Errors) {
   EXPECT_EQ(failure([&] {
               from_json(Json::parse(R"({"inner": {"window": 1.5}})"), c);
             }),
-            "inner.window must be a whole number, got number 1.5");
+            "inner.window must be an integer, got number 1.5");
   EXPECT_EQ(failure([&] { from_json(Json::parse("[1]"), c); }),
             "the configuration must be an object {...}, got array [1]");
   EXPECT_NE(failure([&] {
@@ -149,7 +149,7 @@ TEST(Config, Files) {
   std::remove(path.c_str());
 }
 
-/// The error of a file of this text.
+/// The error message for a file with this text.
 std::string of_file(const std::string& text) {
   const std::string path = scratch() + "/config_hostile.json";
   std::ofstream(path, std::ios::binary) << text;
@@ -194,7 +194,7 @@ TEST(Config, HostileValues) {
                   Json::parse(R"({"inner": {"window": 9223372036854775808}})"),
                   c);
             }),
-            "inner.window must be a whole number below 2^63, got number "
+            "inner.window must be an integer below 2^63, got number "
             "9223372036854775808");
   EXPECT_EQ(failure([&] { from_json(Json::parse(R"({"\u001b[2J": 1})"), c); }),
             "unknown key '\\x1b[2J'; the nearest known ones are name, on or "
@@ -219,7 +219,7 @@ TEST(Config, HostileValues) {
             "on: nested deeper than 32");
   EXPECT_EQ(failure([&] { assignment("name=\xff", known); }),
             "name must be UTF-8, got '\\xff'");
-  // A name of 10 MB is compared with those known in a moment.
+  // The search for the nearest key takes no time for a key of 10 MB.
   EXPECT_NE(failure([&] {
               from_json(Json{{std::string(10 << 20, 'x'), 1}}, c);
             }).find("unknown key 'xxx"),

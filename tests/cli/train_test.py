@@ -119,6 +119,52 @@ class TestTrain(ProgramTest):
         self.succeed("train", "--resume", out, "--steps", 70)
         self.assertNotEqual(before, checkpoint.read_bytes())
 
+    def test_old_keys(self):
+        """A run from before keys were renamed resumes as if it had the new ones."""
+        whole, old = self.work / "whole", self.work / "old"
+        self.succeed("train", PRESET, "--out", whole, *SMALL, "--steps", 12)
+        shutil.copytree(whole, old)
+        file = old / "config.json"
+        config = json.loads(file.read_text())
+        train = config["train"]
+        for key, name in (
+            ("rate", "learning_rate"), ("decay", "weight_decay"),
+            ("floor", "min_learning_rate"), ("first", "warmup_learning_rate"),
+            ("batch", "batch_size"), ("clip", "grad_clip"),
+            ("warmup", "warmup_steps"), ("epoch", "steps_per_epoch"),
+            ("accumulate", "grad_accumulation"), ("entropy", "entropy_weight"),
+            ("validate", "validate_every"), ("save", "save_every"),
+            ("report", "report_every"),
+        ):  # fmt: skip
+            train[key] = train.pop(name)
+        file.write_text(json.dumps(config))
+        for run in (whole, old):
+            self.succeed("train", "--resume", run, "--steps", 25)
+        for name in ("config.json", "model.safetensors",
+                     "state/checkpoint.safetensors"):  # fmt: skip
+            self.assertEqual((whole / name).read_bytes(), (old / name).read_bytes())
+        config["train"]["learning_rate"] = config["train"]["rate"]
+        file.write_text(json.dumps(config))
+        self.fails(1, [file, "train.rate", "train.learning_rate", "got both"],
+                   "train", "--resume", old, "--steps", 30)  # fmt: skip
+        # --set takes both, in order; messages have the new ones.
+        words = sets(train__rate=0.5, train__learning_rate=0.25, train__batch=3)
+        info = self.succeed("info", PRESET, "--json", *words).stdout
+        train = json.loads(info)["config"]["train"]
+        self.assertEqual((train["learning_rate"], train["batch_size"]), (0.25, 3))
+        self.assertNotIn("rate", train)
+        self.fails(1, ["--set: train.learning_rate must be a number"], "info", PRESET,
+                   "--set", "train.rate=x")  # fmt: skip
+
+    def test_presets_by_inheritance(self):
+        mine, out = self.work / "mine.json", self.work / "run"
+        mine.write_text('{"base": "%s", "model": {"window": 8}}' % PRESET)
+        self.succeed("train", mine, "--out", out, *SMALL, "--steps", 1)
+        config = json.loads((out / "config.json").read_text())
+        self.assertEqual((config["model"]["window"], config["model"]["rank"]), (8, 32))
+        mine.write_text('{"base": "mine.json"}')
+        self.fails(1, [mine, "is its own base"], "info", mine)
+
     def test_data(self):
         text = self.work / "text"
         text.write_bytes(b"aab\nbaa\nab\ncaaaaaab\n" * 100)

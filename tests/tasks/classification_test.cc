@@ -253,8 +253,8 @@ TEST(Config, FollowsTheMixerAndTheData) {
         "model.network must be one of resnet (or not be named), got");
   wrong(R"("model": {"network": "resnet", "patch": 16})",
         "unknown key 'model.patch'");
-  wrong(R"("data": {"classes": "a"})", "a list of texts");
-  wrong(R"("data": {"classes": [1]})", "a list of texts");
+  wrong(R"("data": {"classes": "a"})", "a list of strings");
+  wrong(R"("data": {"classes": [1]})", "a list of strings");
   wrong(R"("data": {"smoothing": 1})", "data.smoothing must be in [0");
   wrong(R"("data": {"workers": 0})", "data.workers must be in [1");
   wrong(R"("data": {"crop": 1.5})", "data.crop must be in");
