@@ -87,7 +87,7 @@ TEST(Config, RenamedKeys) {
   EXPECT_EQ(
       failure([&] { assignment("inner.sped=3", known, renames<Outer>()); }),
       "unknown key 'inner.sped'; the nearest known ones are inner.rate, "
-      "name or on");
+      "inner.window or name");
   EXPECT_EQ(
       failure([&] {
         from_json(Json::parse(R"({"inner": {"speed": 1, "rate": 1}})"), c);
