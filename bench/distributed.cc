@@ -88,13 +88,12 @@ Step measure(int processes, const std::string& config, int steps, bool silent) {
 
 void run(const Options& o) {
   std::vector<std::string> sets = o.sets;
-  sets.insert(sets.begin(), {"train.grad_accumulation=1", "data.path=",
-                             "data.fingerprint=", "train.batch_size=4"});
+  sets.insert(sets.begin(), {"train.accumulate=1", "data.path=",
+                             "data.fingerprint=", "train.batch=4"});
   if (o.quick)
     sets.insert(sets.end(), {"model.layers=1", "model.width=32",
-                             "model.length=32", "train.batch_size=2"});
-  if (o.batch > 0)
-    sets.push_back("train.batch_size=" + std::to_string(o.batch));
+                             "model.length=32", "train.batch=2"});
+  if (o.batch > 0) sets.push_back("train.batch=" + std::to_string(o.batch));
   const base::Json config = choose_config(o.preset, sets);
   const std::string text = config.dump();
   // Each process has as many threads, however many there are.

@@ -93,13 +93,13 @@ void run(const Options& o) {
                          ? " in " + std::to_string(row.processes) + " processes"
                          : ""));
       std::vector<std::string> sets = {
-          "train.validate_every=100",
-          "train.save_every=50",
+          "train.validate=100",
+          "train.save=50",
           "data.path=",
           "data.fingerprint=",
           "model.layers=2",
           "model.width=32",
-          "train.batch_size=" + std::to_string(std::max(4, 2 * row.processes))};
+          "train.batch=" + std::to_string(std::max(4, 2 * row.processes))};
       sets.insert(sets.end(), o.sets.begin(), o.sets.end());
       const std::string out =
           launch_for("bench steady: " + row.preset, row.processes,

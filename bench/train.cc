@@ -44,10 +44,9 @@ using Contest = std::vector<System>;
 System make_system(const std::string& preset, int64_t batch,
                    std::vector<std::string> sets) {
   // Built-in data.
-  sets.insert(sets.begin(),
-              {"train.grad_accumulation=1", "train.recompute=false",
-               "data.path=", "data.fingerprint="});
-  if (batch > 0) sets.push_back("train.batch_size=" + std::to_string(batch));
+  sets.insert(sets.begin(), {"train.accumulate=1", "train.recompute=false",
+                             "data.path=", "data.fingerprint="});
+  if (batch > 0) sets.push_back("train.batch=" + std::to_string(batch));
   base::Json config = choose_config(preset, sets);
   if (config["task"] == "language") config["data"]["mode"] = "bytes";
   return {preset, std::move(config), {}};

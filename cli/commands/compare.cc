@@ -43,7 +43,7 @@ double figure(const Json& paper, const std::vector<const char*>& keys) {
 }
 
 /// Sets result.error if the model cannot be created.
-void count_parameters(const Json& config, SystemResult& result) {
+void count_parameters(const Json& config, ComparisonResult& result) {
   try {
     for (const auto& p : tasks::make_model(config)->parameters())
       result.parameters += p.numel();
@@ -65,7 +65,7 @@ bool is_classifier(const ComparedSystem& s) {
 
 /// Times training steps on built-in data or, for classifiers, inference.
 void measure_speed(const ComparedSystem& s, const Options& o,
-                   SystemResult& result) {
+                   ComparisonResult& result) {
   Json config = s.config;
   config["data"]["path"] = "", config["data"]["fingerprint"] = "";
   config["train"]["grad_accumulation"] = 1;
@@ -79,7 +79,7 @@ void measure_speed(const ComparedSystem& s, const Options& o,
 }
 
 /// Reads the results of a run from its metrics.
-void read_run(double scale, SystemResult& result) {
+void read_run(double scale, ComparisonResult& result) {
   constexpr size_t kMost = size_t{1} << 30;  // millions of lines
   const std::string path = result.directory + "/metrics.jsonl";
   std::istringstream in(exists(path) ? io::read_file(path, kMost) : "");
@@ -104,7 +104,8 @@ void read_run(double scale, SystemResult& result) {
 
 /// Trains a system, or resumes its training. Does nothing further once this
 /// process is interrupted.
-void train(const ComparedSystem& s, const Options& o, SystemResult& result) {
+void train(const ComparedSystem& s, const Options& o,
+           ComparisonResult& result) {
   int64_t steps =
       o.steps > 0 ? o.steps : s.config["train"]["steps"].get<int64_t>();
   const bool resume = exists(result.directory + "/config.json");
@@ -142,7 +143,7 @@ void train(const ComparedSystem& s, const Options& o, SystemResult& result) {
 
 /// Continues from `result`, which may be empty or from an earlier call.
 void evaluate(const ComparedSystem& s, const Options& o,
-              const std::string& directory, SystemResult& result) {
+              const std::string& directory, ComparisonResult& result) {
   result.name = s.name;
   result.aft = mixer_of(s).rfind("aft", 0) == 0;
   result.paper_test = figure(s.paper, {"test"});
@@ -160,7 +161,7 @@ void evaluate(const ComparedSystem& s, const Options& o,
 /// The index of the system that the charts compare with: the first one with
 /// attention and results, or -1.
 int reference(const std::vector<ComparedSystem>& systems,
-              const std::vector<SystemResult>& results) {
+              const std::vector<ComparisonResult>& results) {
   for (size_t i = 0; i < results.size(); ++i)
     if (mixer_of(systems[i]) == "attention" && results[i].error.empty() &&
         results[i].rate > 0)
@@ -168,9 +169,9 @@ int reference(const std::vector<ComparedSystem>& systems,
   return -1;
 }
 
-Json to_array(const std::vector<SystemResult>& results) {
+Json to_array(const std::vector<ComparisonResult>& results) {
   Json out = Json::array();
-  for (const SystemResult& r : results) out.push_back(base::to_json(r));
+  for (const ComparisonResult& r : results) out.push_back(base::to_json(r));
   return out;
 }
 
@@ -182,7 +183,7 @@ void write_files(const std::string& directory, const Json& settings,
   const std::string chart = as_chart(c, reference(systems, c.systems));
   io::write_file(directory + "/compare.svg", chart);
   std::vector<std::string> runs;
-  for (const SystemResult& r : c.systems)
+  for (const ComparisonResult& r : c.systems)
     if (r.loss > 0) runs.push_back(r.directory);
   const bool curves = !runs.empty() && runs.size() <= kMostCurves;
   io::write_file(directory + "/report.html",
@@ -191,8 +192,8 @@ void write_files(const std::string& directory, const Json& settings,
 
 /// The results of an earlier run of the same comparison. Throws if the
 /// directory holds a different one.
-std::vector<SystemResult> earlier_results(const std::string& directory,
-                                          const Json& settings) {
+std::vector<ComparisonResult> earlier_results(const std::string& directory,
+                                              const Json& settings) {
   const std::string path = directory + "/compare.json";
   if (!exists(path)) return {};
   const Json j = io::read_json_file(path);
@@ -207,7 +208,7 @@ std::vector<SystemResult> earlier_results(const std::string& directory,
                                " instead of " + item.value().dump() +
                                "; choose another --out");
   }
-  std::vector<SystemResult> out;
+  std::vector<ComparisonResult> out;
   for (const Json& s : j["systems"]) {
     out.emplace_back();
     try {
@@ -251,7 +252,7 @@ void run(const Options& o) {
   if (o.out.empty()) io::make_directory("runs");
   if (!io::make_directory(directory) && !is_directory(directory))
     throw std::runtime_error(directory + ": exists but is not a directory");
-  const std::vector<SystemResult> earlier =
+  const std::vector<ComparisonResult> earlier =
       earlier_results(directory, settings);
 
   Comparison c;
@@ -276,8 +277,8 @@ void run(const Options& o) {
 
   Progress progress(systems.size());
   for (const ComparedSystem& s : systems) {
-    SystemResult result;
-    for (const SystemResult& r : earlier)
+    ComparisonResult result;
+    for (const ComparisonResult& r : earlier)
       if (r.name == s.name) result = r;
     const bool done =
         !result.name.empty() && result.error.empty() && result.rate > 0;

@@ -25,7 +25,7 @@ std::string tables_of_systems();
 std::string base_name(const std::string& what);
 
 /// The results of one system. 0: unknown.
-struct SystemResult {
+struct ComparisonResult {
   std::string name;
   bool aft = false;
   int64_t parameters = 0;
@@ -57,7 +57,7 @@ struct Comparison {
   std::string rate;  ///< unit of the rate: "steps/s" or "images/s"
   std::string how;   ///< describes the procedure
   std::string command;
-  std::vector<SystemResult> systems;
+  std::vector<ComparisonResult> systems;
   bool trained = false;
 };
 

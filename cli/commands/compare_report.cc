@@ -15,8 +15,9 @@ std::string known(double x) { return x > 0 ? number(x) : "-"; }
 
 /// Whether a system is a trained AFT-conv. kernel_top is then above 0.
 bool has_kernels(const Comparison& c) {
-  return std::any_of(c.systems.begin(), c.systems.end(),
-                     [](const SystemResult& s) { return s.kernel_top > 0; });
+  return std::any_of(
+      c.systems.begin(), c.systems.end(),
+      [](const ComparisonResult& s) { return s.kernel_top > 0; });
 }
 
 std::vector<std::string> header(const Comparison& c) {
@@ -38,7 +39,7 @@ std::vector<std::string> header(const Comparison& c) {
 
 std::vector<std::vector<std::string>> rows(const Comparison& c) {
   std::vector<std::vector<std::string>> out;
-  for (const SystemResult& s : c.systems) {
+  for (const ComparisonResult& s : c.systems) {
     std::vector<std::string> row{
         s.name, s.parameters > 0 ? std::to_string(s.parameters) : "-"};
     if (c.trained) {
@@ -68,7 +69,7 @@ std::string cells(const std::vector<std::string>& row, const char* tag) {
 
 std::string as_table(const Comparison& c) {
   std::string out = table(header(c), rows(c), 1);
-  for (const SystemResult& s : c.systems)
+  for (const ComparisonResult& s : c.systems)
     if (!s.error.empty()) out += s.name + ": " + s.error + "\n";
   return out;
 }
@@ -76,16 +77,17 @@ std::string as_table(const Comparison& c) {
 std::string as_chart(const Comparison& c, int reference) {
   std::vector<std::string> names;
   std::vector<bool> strong;
-  for (const SystemResult& s : c.systems)
+  for (const ComparisonResult& s : c.systems)
     names.push_back(s.name), strong.push_back(s.aft);
-  const SystemResult* base =
+  const ComparisonResult* base =
       reference >= 0 ? &c.systems[static_cast<size_t>(reference)] : nullptr;
-  const auto panel = [&](const std::string& title, double SystemResult::*ours,
-                         double SystemResult::*paper) {
+  const auto panel = [&](const std::string& title,
+                         double ComparisonResult::*ours,
+                         double ComparisonResult::*paper) {
     BarPanel out{title + (base ? ", over " + base->name : ""), {}};
     const double one = base ? base->*ours : 1,
                  other = base && paper ? base->*paper : 0;
-    for (const SystemResult& s : c.systems) {
+    for (const ComparisonResult& s : c.systems) {
       const auto ratio = [](double x, double y) { return y > 0 ? x / y : 0; };
       out.bars.push_back(
           {ratio(s.*ours, one), paper ? ratio(s.*paper, other) : 0});
@@ -93,11 +95,12 @@ std::string as_chart(const Comparison& c, int reference) {
     return out;
   };
   std::vector<BarPanel> panels{
-      panel(c.rate, &SystemResult::rate, &SystemResult::paper_rate),
-      panel("peak memory", &SystemResult::peak_gb, &SystemResult::paper_gb)};
+      panel(c.rate, &ComparisonResult::rate, &ComparisonResult::paper_rate),
+      panel("peak memory", &ComparisonResult::peak_gb,
+            &ComparisonResult::paper_gb)};
   if (c.trained) {
     base = nullptr;
-    panels.push_back(panel(c.unit, &SystemResult::loss, nullptr));
+    panels.push_back(panel(c.unit, &ComparisonResult::loss, nullptr));
   }
   return bars(c.title, "this machine (AFT: second colour)",
               reference >= 0 ? "the paper, on its GPUs" : "", names, strong,
@@ -120,7 +123,7 @@ std::string as_page(const Comparison& c, const std::string& chart,
       escaped(c.command) + "</code></p>\n<table>\n" + cells(header(c), "th");
   for (const auto& row : rows(c)) out += cells(row, "td");
   out += "</table>\n";
-  for (const SystemResult& s : c.systems)
+  for (const ComparisonResult& s : c.systems)
     if (!s.error.empty())
       out += "<p>" + escaped(s.name + ": " + s.error) + "</p>\n";
   return out + chart + curves + "</body></html>\n";
