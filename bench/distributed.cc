@@ -56,7 +56,7 @@ void take_steps(const std::string& text, int steps, bool silent) {
   base::Json config = base::Json::parse(text);
   const std::unique_ptr<train::Task> task = tasks::make_task(config);
   train::TrainConfig recipe = train_config(config);
-  if (!silent) recipe.batch *= environment.size;
+  if (!silent) recipe.batch_size *= environment.size;
   train::Trainer trainer(*task, recipe, "", silent ? nullptr : group.get());
   task->model().train();
   for (int i = 0; i < 2; ++i) trainer.advance();
@@ -142,8 +142,8 @@ void run(const Options& o) {
                      number(exchange), number(sent / 1e6), number(bound / 1e6),
                      number(sent / bound)}},
                    0)
-            << o.preset << ", batch " << train_config(config).batch << " and "
-            << o.threads << (o.threads == 1 ? " thread" : " threads")
+            << o.preset << ", batch " << train_config(config).batch_size
+            << " and " << o.threads << (o.threads == 1 ? " thread" : " threads")
             << " a process; gradients of " << number(least.gradients / 1e6)
             << " MB\n";
 }

@@ -130,7 +130,7 @@ std::vector<Row> measure(const Contest& contest, const Repeat& repeat,
   std::string names;
   for (const System& s : contest) {
     const models::SequenceModelConfig m = model_config(s.config);
-    const int64_t batch = train_config(s.config).batch;
+    const int64_t batch = train_config(s.config).batch_size;
     progress.next(s.name + ": memory");
     const Measured memory = measure_training(s.config.dump(), 0);
     char size[64];

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <iostream>
 
-#include "aft/io/json_file.h"
 #include "aft/tasks/presets.h"
 #include "cli/commands.h"
 #include "cli/table.h"
@@ -34,7 +33,8 @@ base::Json with_sets(base::Json given, const base::Json& config,
   const std::vector<std::string> known = base::paths(config);
   try {
     for (const std::string& set : sets) {
-      const base::Json change = base::assignment(set, known);
+      const base::Json change =
+          base::assignment(set, known, tasks::renamed_keys());
       if (tasks::task_kind(change.contains("task") ? change : config).name !=
           kind.name)
         throw base::ConfigError("task is " + kind.name +
@@ -56,12 +56,7 @@ base::Json with_sets(base::Json given, const base::Json& config,
 
 base::Json preset_config(const std::string& what,
                          const std::vector<std::string>& sets) {
-  const bool file =
-      what.find('/') != std::string::npos ||
-      (what.size() > 5 && what.compare(what.size() - 5, 5, ".json") == 0);
-  const tasks::Preset preset =
-      file ? tasks::parse_preset(what, io::read_json_file(what))
-           : tasks::preset(what);
+  const tasks::Preset preset = tasks::load_preset(what);
   base::Json config;
   try {
     config = tasks::task_kind(preset.config).complete(preset.config);

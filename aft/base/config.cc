@@ -123,6 +123,24 @@ void unknown_key(const std::string& where, const std::string& key,
 
 }  // namespace detail
 
+void rename_keys(const Renames& renames, Json& j, const std::string& where) {
+  const std::string prefix = where.empty() ? "" : where + ".";
+  const auto pointer = [](std::string path) {
+    std::replace(path.begin(), path.end(), '.', '/');
+    return Json::json_pointer("/" + path);
+  };
+  for (const auto& [old, name] : renames) {
+    const Json::json_pointer from = pointer(old), to = pointer(name);
+    if (!j.contains(from)) continue;
+    if (j.contains(to))
+      throw ConfigError(prefix + old + " is the old name of " + prefix + name +
+                        "; expected one of them, got both");
+    Json value = j[from];  // a copy: j[to] may move what is in j
+    j[to] = std::move(value);
+    j[from.parent_pointer()].erase(from.back());
+  }
+}
+
 std::vector<std::string> paths(const Json& j, const std::string& where) {
   std::vector<std::string> out;
   for (const auto& item : j.items()) {
@@ -170,15 +188,17 @@ void check_sizes(const Json& model) {
   }
 }
 
-Json assignment(const std::string& text,
-                const std::vector<std::string>& known) {
+Json assignment(const std::string& text, const std::vector<std::string>& known,
+                const Renames& renames) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     throw ConfigError("expected key=value, for example model.window=64, got '" +
                       printable(text) + "'");
   }
-  const std::string path = text.substr(0, equals),
-                    value = text.substr(equals + 1);
+  std::string path = text.substr(0, equals);
+  const std::string value = text.substr(equals + 1);
+  for (const auto& [old, name] : renames)
+    if (path == old) path = name;
   if (std::find(known.begin(), known.end(), path) == known.end()) {
     throw ConfigError("unknown key '" + printable(path) +
                       "'; the nearest known ones are " + nearest(path, known));

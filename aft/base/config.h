@@ -3,12 +3,13 @@
 //   struct Size {
 //     int64_t width = 256;
 //     template <class Self, class F>
-//     static void fields(Self& s, const F& f) { f("width", s.width); }
+//     static void fields(Self& s, const F& f) { f("width", s.width, "size"); }
 //   };
 //
 // The list provides conversion to and from JSON, `--set a.b=value`, and error
 // messages that name the key, the expected value and the value found. An
-// unknown key is an error.
+// unknown key is an error. A field that was renamed may list its old key too,
+// here "size": it is still read, but never written or shown.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace aft::base {
@@ -40,7 +42,7 @@ namespace detail {
 
 struct Ignore {
   template <class X>
-  void operator()(const char*, X&) const {}
+  void operator()(const char*, X&, const char* = nullptr) const {}
 };
 template <class C, class = void>
 struct has_fields : std::false_type {};
@@ -59,10 +61,10 @@ inline void get(const Json& j, const std::string& where, bool& x) {
   x = j.get<bool>();
 }
 inline void get(const Json& j, const std::string& where, int64_t& x) {
-  if (!j.is_number_integer()) wrong_value(where, "a whole number", j);
+  if (!j.is_number_integer()) wrong_value(where, "an integer", j);
   // get<int64_t>() would wrap larger values to negative ones.
   if (j.is_number_unsigned() && j.get<uint64_t>() > uint64_t{INT64_MAX})
-    wrong_value(where, "a whole number below 2^63", j);
+    wrong_value(where, "an integer below 2^63", j);
   x = j.get<int64_t>();
 }
 inline void get(const Json& j, const std::string& where, double& x) {
@@ -70,14 +72,14 @@ inline void get(const Json& j, const std::string& where, double& x) {
   x = j.get<double>();
 }
 inline void get(const Json& j, const std::string& where, std::string& x) {
-  if (!j.is_string()) wrong_value(where, "a text in quotes", j);
+  if (!j.is_string()) wrong_value(where, "a string", j);
   x = j.get<std::string>();
 }
 inline void get(const Json& j, const std::string& where,
                 std::vector<std::string>& x) {
   const auto text = [](const Json& each) { return each.is_string(); };
   if (!j.is_array() || !std::all_of(j.begin(), j.end(), text))
-    wrong_value(where, "a list of texts [\"...\"]", j);
+    wrong_value(where, "a list of strings [\"...\"]", j);
   x = j.get<std::vector<std::string>>();
 }
 /// Accepts any object, for callers that interpret its contents themselves.
@@ -91,7 +93,7 @@ inline void get(const Json& j, const std::string& where, Json& x) {
 template <class C>
 Json to_json(const C& c) {
   Json j = Json::object();
-  C::fields(c, [&](const char* name, const auto& x) {
+  C::fields(c, [&](const char* name, const auto& x, const char* = nullptr) {
     if constexpr (detail::has_fields<std::decay_t<decltype(x)>>::value) {
       j[name] = to_json(x);
     } else {
@@ -101,15 +103,43 @@ Json to_json(const C& c) {
   return j;
 }
 
-/// Sets the fields that j names and leaves the others unchanged. `where` is the
-/// path to j, "" at the top level. Throws ConfigError.
+/// Pairs of an old path and the current one, such as "train.rate" and
+/// "train.learning_rate".
+using Renames = std::vector<std::pair<std::string, std::string>>;
+
+/// The renamed fields of C, including those of structs in it.
 template <class C>
-void from_json(const Json& j, C& c, const std::string& where = "") {
-  if (!j.is_object())
+Renames renames() {
+  Renames all;
+  const C c{};
+  C::fields(c, [&](const std::string& name, const auto& x,
+                   const char* old = nullptr) {
+    using X = std::decay_t<decltype(x)>;
+    if (old) all.emplace_back(old, name);
+    if constexpr (detail::has_fields<X>::value)
+      for (const auto& [before, now] : renames<X>())
+        all.emplace_back(name + "." + before, name + "." + now);
+  });
+  return all;
+}
+
+/// Replaces old keys in j by the current ones. `where` is the path to j. Throws
+/// ConfigError if j has both.
+void rename_keys(const Renames& renames, Json& j,
+                 const std::string& where = "");
+
+/// Sets the fields that `given` names, by their current or old keys, and leaves
+/// the others unchanged. `where` is the path to `given`, "" at the top level.
+/// Throws ConfigError.
+template <class C>
+void from_json(const Json& given, C& c, const std::string& where = "") {
+  if (!given.is_object())
     detail::wrong_value(where.empty() ? "the configuration" : where,
-                        "an object {...}", j);
+                        "an object {...}", given);
+  Json j = given;
+  rename_keys(renames<C>(), j, where);
   std::vector<std::string> known;
-  C::fields(c, [&](const char* name, auto& x) {
+  C::fields(c, [&](const char* name, auto& x, const char* = nullptr) {
     known.push_back(name);
     const auto at = j.find(name);
     if (at == j.end()) return;
@@ -139,10 +169,12 @@ void merge(const Json& change, Json& into, const std::string& where = "");
 /// construction would never finish, or sizes whose products overflow.
 void check_sizes(const Json& model);
 
-/// Parses "model.window=64" into an object for from_json. The key must be one
-/// of the `known` paths; the value is JSON, or a bare word, which is taken as a
-/// string. Throws ConfigError, which suggests the nearest known paths.
-Json assignment(const std::string& text, const std::vector<std::string>& known);
+/// Parses "model.window=64" into an object for from_json, with the current key
+/// in place of a renamed one. The key must be one of the `known` paths; the
+/// value is JSON, or a bare word, which is taken as a string. Throws
+/// ConfigError, which suggests the nearest known paths.
+Json assignment(const std::string& text, const std::vector<std::string>& known,
+                const Renames& renames = {});
 
 /// Parses JSON. Throws ConfigError for a syntax error (with its line), a
 /// duplicate key, more than 32 levels of nesting or more than 1000 keys per

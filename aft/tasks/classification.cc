@@ -153,10 +153,10 @@ std::unique_ptr<train::Task> make(Json& json, const ProgressCallback&) {
             std::to_string(named));
   config.model["classes"] = C;
   check(
-      data.mixup == 0 && data.cutmix == 0 ? true : config.train.batch % 2 == 0,
-      "train.batch must be even for data.mixup and data.cutmix, which pair "
-      "pictures, got " +
-          std::to_string(config.train.batch));
+      (data.mixup == 0 && data.cutmix == 0) || config.train.batch_size % 2 == 0,
+      "train.batch_size must be even for data.mixup and data.cutmix, which "
+      "pair images, got " +
+          std::to_string(config.train.batch_size));
   json = base::to_json(config);
   return std::make_unique<ClassificationTask>(config, std::move(pictures));
 }
@@ -267,7 +267,7 @@ bool ClassificationTask::mixes() const {
 /// image are not mixed with each other.
 int64_t ClassificationTask::example(int64_t place) const {
   if (!mixes()) return place;
-  const int64_t B = config_.train.batch, at = place % B;
+  const int64_t B = config_.train.batch_size, at = place % B;
   return place - at + (at % 2 == 0 ? at / 2 : B - 1 - at / 2);
 }
 
@@ -313,9 +313,9 @@ train::Validation ClassificationTask::validate(int part, int parts) {
   const int64_t n = static_cast<int64_t>(all.size()), begin = n * part / parts,
                 end = n * (part + 1) / parts;
   if (begin == end) return {0, 0, {{"top1", 0}, {"top5", 0}}, 0};
-  const Accuracy a =
-      evaluate(*model_, *pictures_, {all.begin() + begin, all.begin() + end},
-               same, config_.data, std::max<int64_t>(config_.train.batch, 16));
+  const Accuracy a = evaluate(
+      *model_, *pictures_, {all.begin() + begin, all.begin() + end}, same,
+      config_.data, std::max<int64_t>(config_.train.batch_size, 16));
   // Fewest errors first; the loss breaks ties.
   return {a.loss,
           1 - a.top1 + 1e-6 * std::min(a.loss, 1e3),

@@ -1,5 +1,5 @@
-// Files embedded in the library: the presets and the project's own text.
-// Generated from presets/ and the sources at build time.
+// Files embedded in the library: the presets. Generated from presets/ at build
+// time.
 #pragma once
 
 #include <string_view>
@@ -11,7 +11,6 @@ struct File {
   std::string_view name, content;
 };
 
-/// presets/*.json first, then the text.
 const std::vector<File>& all();
 
 }  // namespace aft::embedded

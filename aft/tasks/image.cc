@@ -119,7 +119,7 @@ train::Validation ImageTask::validate(int part, int parts) {
                 end = some.count * (part + 1) / parts;
   if (begin == end) return {0, 0, {}, 0};
   some.data += begin * some.size, some.count = end - begin;
-  const double loss = evaluate(model_, some, config_.train.batch);
+  const double loss = evaluate(model_, some, config_.train.batch_size);
   return {loss, loss, {}, static_cast<double>(end - begin)};
 }
 

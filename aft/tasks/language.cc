@@ -89,7 +89,7 @@ train::Validation LanguageTask::validate(int part, int parts) {
                 end = std::min(windows * (part + 1) / parts * T, predictions);
   if (begin >= end) return {0, 0, {}, 0};
   const data::Bytes text{text_.valid().data + begin, end - begin + 1};
-  const double loss = evaluate(model_, text, T, T, config_.train.batch);
+  const double loss = evaluate(model_, text, T, T, config_.train.batch_size);
   return {loss, loss, {}, static_cast<double>(end - begin)};
 }
 

@@ -1,5 +1,15 @@
 // The presets: a configuration for every row of the paper's tables, and small
-// ones. They are the files in presets/, embedded in the library.
+// ones. They are the files in presets/, embedded in the library. A user's JSON
+// file has the same form, or that of config.json:
+//
+//   {"base": "text-aft-local-4x128", "about": "a narrower window",
+//    "config": {"model": {"window": 16}}}
+//   {"base": "text-aft-local-4x128", "model": {"window": 16}}
+//
+// "base" names another preset, a file of presets/base/ (which is not a preset
+// itself) or, with a slash or the ending .json, a file relative to this one.
+// The configuration is that of the base, with the keys given here replaced;
+// nothing else is inherited.
 #pragma once
 
 #include <string>
@@ -11,6 +21,8 @@ namespace aft::tasks {
 
 struct Preset {
   std::string name, about;
+  /// The tables of the paper, or lists of small models, that it is a row of.
+  std::vector<std::string> tables;
   base::Json paper;   ///< the paper's results for that row; null: none
   base::Json config;  ///< as in config.json; missing keys have their defaults
 };
@@ -19,8 +31,9 @@ struct Preset {
 const std::vector<Preset>& presets();
 /// Throws ConfigError, which suggests the closest names.
 const Preset& preset(const std::string& name);
-/// Parses a preset or a configuration. `where` is the prefix of error messages.
-/// Throws ConfigError.
-Preset parse_preset(const std::string& where, const base::Json& j);
+/// The preset of that name or, with a slash or the ending .json, the one in
+/// that file, which may also be a plain configuration. Throws ConfigError,
+/// which names the file.
+Preset load_preset(const std::string& what);
 
 }  // namespace aft::tasks

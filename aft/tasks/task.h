@@ -31,6 +31,11 @@ struct RunConfig {
   }
 };
 
+/// The keys of a configuration that were renamed.
+inline base::Renames renamed_keys() {
+  return base::renames<RunConfig<Json, Json>>();
+}
+
 using data::ProgressCallback;
 
 struct TaskKind {

@@ -60,47 +60,53 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory,
       directory_(std::move(directory)),
       group_(group),
       optimizer_(task.model(),
-                 {config.beta1, config.beta2, 1e-8, config.decay}) {
+                 {config.beta1, config.beta2, 1e-8, config.weight_decay}) {
   const auto positive = [](const char* name, int64_t x) {
     if (x < 1)
       throw TrainError(std::string("train.") + name +
                        " must be 1 or more, got " + std::to_string(x));
   };
-  positive("steps", config.steps), positive("batch", config.batch);
-  positive("accumulate", config.accumulate), positive("report", config.report);
-  positive("save", config.save);
+  positive("steps", config.steps), positive("batch_size", config.batch_size);
+  positive("grad_accumulation", config.grad_accumulation),
+      positive("report_every", config.report_every);
+  positive("save_every", config.save_every);
   constexpr int64_t kMostRows = int64_t{1} << 24;
-  if (config.batch > kMostRows)
-    throw TrainError("train.batch must be at most " +
+  if (config.batch_size > kMostRows)
+    throw TrainError("train.batch_size must be at most " +
                      std::to_string(kMostRows) + ", got " +
-                     std::to_string(config.batch));
+                     std::to_string(config.batch_size));
   // Examples are numbered with int64_t.
-  if (!(static_cast<double>(config.steps) * static_cast<double>(config.batch) *
-            static_cast<double>(config.accumulate) <
+  if (!(static_cast<double>(config.steps) *
+            static_cast<double>(config.batch_size) *
+            static_cast<double>(config.grad_accumulation) <
         0x1p62))
     throw TrainError(
-        "train.steps times train.batch times train.accumulate must be below "
+        "train.steps times train.batch_size times train.grad_accumulation must "
+        "be below "
         "2^62, got " +
         std::to_string(config.steps) + " times " +
-        std::to_string(config.batch) + " times " +
-        std::to_string(config.accumulate));
+        std::to_string(config.batch_size) + " times " +
+        std::to_string(config.grad_accumulation));
   const auto within = [](const char* name, double x, double low, double high) {
     if (!(x >= low && x < high))
       throw TrainError(std::string("train.") + name + " must be in [" +
                        base::shown(low) + ", " + base::shown(high) + "), got " +
                        base::shown(x));
   };
-  within("ema", config.ema, 0, 1), within("rate", config.rate, 0, 1e30);
+  within("ema", config.ema, 0, 1),
+      within("learning_rate", config.learning_rate, 0, 1e30);
   within("beta1", config.beta1, 0, 1), within("beta2", config.beta2, 0, 1);
-  within("decay", config.decay, 0, 1e30), within("clip", config.clip, 0, 1e30);
-  within("first", config.first, 0, 1e30);
-  positive("epoch", config.epoch);
-  within("entropy", config.entropy, 0, 1e30);
-  if (config.entropy > 0 && !nn::sparsity(task.model()))
+  within("weight_decay", config.weight_decay, 0, 1e30),
+      within("grad_clip", config.grad_clip, 0, 1e30);
+  within("warmup_learning_rate", config.warmup_learning_rate, 0, 1e30);
+  positive("steps_per_epoch", config.steps_per_epoch);
+  within("entropy_weight", config.entropy_weight, 0, 1e30);
+  if (config.entropy_weight > 0 && !nn::sparsity(task.model()))
     throw TrainError(
-        "train.entropy is for models with aft-conv, and must be 0 for others, "
+        "train.entropy_weight is for models with aft-conv, and must be 0 for "
+        "others, "
         "got " +
-        base::shown(config.entropy));
+        base::shown(config.entropy_weight));
   schedule().at(config.steps);  // throws for an unknown kind
   if (config.ema > 0) {
     for (const auto& [name, x] : averaged(task.model()))
@@ -108,10 +114,10 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory,
   }
   if (group) {
     const int64_t least = group->size() * task.together();
-    if (config.batch < least)
-      throw TrainError("train.batch must be " + std::to_string(least) +
+    if (config.batch_size < least)
+      throw TrainError("train.batch_size must be " + std::to_string(least) +
                        " or more for " + std::to_string(group->size()) +
-                       " processes, got " + std::to_string(config.batch));
+                       " processes, got " + std::to_string(config.batch_size));
     for (const auto& m : task.model().modules())
       if (m->as<nn::BatchNormImpl>())
         throw TrainError(
@@ -123,8 +129,10 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory,
 }
 
 Schedule Trainer::schedule() const {
-  return {config_.schedule, config_.rate,  config_.warmup, config_.floor,
-          config_.steps,    config_.first, config_.epoch};
+  return {config_.schedule,       config_.learning_rate,
+          config_.warmup_steps,   config_.min_learning_rate,
+          config_.steps,          config_.warmup_learning_rate,
+          config_.steps_per_epoch};
 }
 
 bool Trainer::has_checkpoint() const { return directory_.has_checkpoint(); }
@@ -274,9 +282,9 @@ void Trainer::fail(int64_t step, const std::string& what) const {
   message << "step " << step << ": " << what << " not finite; ";
   if (!leads() || has_checkpoint()) {  // only rank 0 may see the file
     message << "the last checkpoint, in " << directory_.state()
-            << ", is untouched: resume it with a smaller train.rate";
+            << ", is untouched: resume it with a smaller train.learning_rate";
   } else {
-    message << "nothing was saved yet: try a smaller train.rate";
+    message << "nothing was saved yet: try a smaller train.learning_rate";
   }
   throw TrainError(message.str());
 }
@@ -285,7 +293,7 @@ void Trainer::fail(int64_t step, const std::string& what) const {
 /// checkpoint is due or some process asked to stop, writes it if the loss and
 /// the gradients are finite: training can then resume from these weights.
 Trainer::Pass Trainer::gradients(bool stop) {
-  const int64_t examples = config_.batch * config_.accumulate;
+  const int64_t examples = config_.batch_size * config_.grad_accumulation;
   const uint64_t seed = base::mix(static_cast<uint64_t>(config_.seed),
                                   static_cast<uint64_t>(step_));
   // The forward pass updates running statistics, and a resumed run repeats it:
@@ -294,27 +302,29 @@ Trainer::Pass Trainer::gradients(bool stop) {
   std::vector<torch::Tensor> before;
   for (const torch::Tensor& b : buffers) before.push_back(b.clone());
   // The rows of a micro-batch that this process handles, and their fraction.
-  const int64_t units = config_.batch / task_.together(),
+  const int64_t units = config_.batch_size / task_.together(),
                 rank = group_ ? group_->rank() : 0,
                 size = group_ ? group_->size() : 1,
                 begin = units * rank / size * task_.together(),
                 end = rank + 1 == size
-                          ? config_.batch
+                          ? config_.batch_size
                           : units * (rank + 1) / size * task_.together();
-  const double share =
-      static_cast<double>(end - begin) / static_cast<double>(config_.batch);
+  const double share = static_cast<double>(end - begin) /
+                       static_cast<double>(config_.batch_size);
   // Dropout masks are the same as in a single process.
   const ops::FirstRow rows(begin);
   // Must precede the last backward pass over the model, which sends gradients.
-  if (config_.entropy > 0)
-    (config_.entropy * share * nn::kernel_entropy(task_.model())).backward();
+  if (config_.entropy_weight > 0)
+    (config_.entropy_weight * share * nn::kernel_entropy(task_.model()))
+        .backward();
   double loss = 0;
-  for (int64_t micro = 0; micro < config_.accumulate; ++micro) {
-    if (gradients_ && micro + 1 == config_.accumulate) gradients_->expect();
+  for (int64_t micro = 0; micro < config_.grad_accumulation; ++micro) {
+    if (gradients_ && micro + 1 == config_.grad_accumulation)
+      gradients_->expect();
     const torch::Tensor part =
-        task_.loss(step_ * examples + micro * config_.batch + begin,
+        task_.loss(step_ * examples + micro * config_.batch_size + begin,
                    end - begin, base::mix(seed, static_cast<uint64_t>(micro))) *
-        (share / static_cast<double>(config_.accumulate));
+        (share / static_cast<double>(config_.grad_accumulation));
     loss += part.item<double>();
     part.backward();
   }
@@ -344,7 +354,7 @@ Report Trainer::update(double loss) {
   Report report;
   report.steps = config_.steps;
   report.rate = schedule().at(step_ + 1);
-  report.norm = optimizer_.step(report.rate, config_.clip, step_ + 1);
+  report.norm = optimizer_.step(report.rate, config_.grad_clip, step_ + 1);
   if (!std::isfinite(report.norm)) fail(step_ + 1, "the gradients are");
   optimizer_.zero_grad();
   if (!ema_.empty()) {
@@ -365,8 +375,8 @@ bool Trainer::run(const Hooks& hooks) {
   // A run that is killed during its first steps can be resumed too.
   if (leads() && step_ == 0 && !has_checkpoint()) save();
   double last_time = now(), smooth = 0;
-  const double tokens = static_cast<double>(config_.batch) *
-                        static_cast<double>(config_.accumulate) *
+  const double tokens = static_cast<double>(config_.batch_size) *
+                        static_cast<double>(config_.grad_accumulation) *
                         static_cast<double>(task_.tokens());
   bool stop = false;
   while (step_ < config_.steps) {
@@ -385,16 +395,17 @@ bool Trainer::run(const Hooks& hooks) {
     report.seconds_left = smooth * static_cast<double>(config_.steps - step_);
     const bool last = step_ == config_.steps;
     stop = hooks.stop && hooks.stop();
-    if (last || (config_.validate > 0 && step_ % config_.validate == 0)) {
+    if (last ||
+        (config_.validate_every > 0 && step_ % config_.validate_every == 0)) {
       validate(report);
     }
-    const bool reported = report.validated || step_ % config_.report == 0;
+    const bool reported = report.validated || step_ % config_.report_every == 0;
     if (reported) {
       if (leads()) append_metrics(directory_.metrics(), metrics_of(report));
       loss_sum_ = 0, loss_count_ = 0;
     }
     if (hooks.progress) hooks.progress(report, reported);
-    due_ = due_ || step_ % config_.save == 0;
+    due_ = due_ || step_ % config_.save_every == 0;
     if (last) save();
     last_time = now();
   }

@@ -27,35 +27,41 @@ namespace aft::train {
 
 struct TrainConfig {
   int64_t steps = 1000;
-  int64_t batch = 8;               ///< sequences per micro-batch
-  int64_t accumulate = 1;          ///< micro-batches per step
-  double rate = 3e-3;              ///< peak learning rate
+  int64_t batch_size = 8;          ///< sequences per micro-batch
+  int64_t grad_accumulation = 1;   ///< micro-batches per step
+  double learning_rate = 3e-3;     ///< peak
   std::string schedule = "rsqrt";  ///< rsqrt, cosine, constant or deit
-  int64_t warmup = 100;
-  double floor = 0;    ///< final rate of cosine and deit
-  double first = 0;    ///< initial rate of deit
-  int64_t epoch = 1;   ///< deit: steps per epoch, in which the rate is constant
-  double decay = 0.1;  ///< weight decay, of linear and convolution weights only
+  int64_t warmup_steps = 100;
+  double min_learning_rate = 0;     ///< cosine and deit: final rate
+  double warmup_learning_rate = 0;  ///< deit: initial rate
+  int64_t steps_per_epoch = 1;      ///< deit: the rate is constant in an epoch
+  double weight_decay = 0.1;        ///< of linear and convolution weights only
   double beta1 = 0.9, beta2 = 0.95;
-  double clip = 1;     ///< maximum gradient norm; 0: no clipping
-  double ema = 0;      ///< decay of the averaged weights, e.g. 0.999; 0: off
-  double entropy = 0;  ///< weight of the entropy of aft-conv's kernels; 0: off
-  bool recompute = false;  ///< recompute activations of blocks in backward
+  double grad_clip = 1;  ///< maximum gradient norm; 0: no clipping
+  double ema = 0;        ///< decay of the averaged weights, e.g. 0.999; 0: off
+  double entropy_weight = 0;  ///< of the entropy of aft-conv's kernels; 0: off
+  bool recompute = false;     ///< recompute activations of blocks in backward
   int64_t seed = 1;
-  int64_t report = 10;     ///< steps between lines of metrics.jsonl
-  int64_t validate = 100;  ///< steps between validations; 0: only at the end
-  int64_t save = 100;      ///< steps between checkpoints
+  int64_t report_every = 10;     ///< steps between lines of metrics.jsonl
+  int64_t validate_every = 100;  ///< steps; 0: only at the end
+  int64_t save_every = 100;      ///< steps between checkpoints
 
   template <class Self, class F>
   static void fields(Self& s, const F& f) {
-    f("steps", s.steps), f("batch", s.batch), f("accumulate", s.accumulate);
-    f("rate", s.rate), f("schedule", s.schedule), f("warmup", s.warmup);
-    f("floor", s.floor), f("first", s.first), f("epoch", s.epoch);
-    f("decay", s.decay), f("beta1", s.beta1);
-    f("beta2", s.beta2), f("clip", s.clip), f("ema", s.ema);
-    f("entropy", s.entropy), f("recompute", s.recompute), f("seed", s.seed),
-        f("report", s.report);
-    f("validate", s.validate), f("save", s.save);
+    f("steps", s.steps), f("batch_size", s.batch_size, "batch");
+    f("grad_accumulation", s.grad_accumulation, "accumulate");
+    f("learning_rate", s.learning_rate, "rate"), f("schedule", s.schedule);
+    f("warmup_steps", s.warmup_steps, "warmup");
+    f("min_learning_rate", s.min_learning_rate, "floor");
+    f("warmup_learning_rate", s.warmup_learning_rate, "first");
+    f("steps_per_epoch", s.steps_per_epoch, "epoch");
+    f("weight_decay", s.weight_decay, "decay"), f("beta1", s.beta1);
+    f("beta2", s.beta2), f("grad_clip", s.grad_clip, "clip"), f("ema", s.ema);
+    f("entropy_weight", s.entropy_weight, "entropy");
+    f("recompute", s.recompute), f("seed", s.seed);
+    f("report_every", s.report_every, "report");
+    f("validate_every", s.validate_every, "validate");
+    f("save_every", s.save_every, "save");
   }
 };
 

@@ -8,23 +8,24 @@
 
 namespace aft::cli {
 
-struct System {
+struct ComparedSystem {
   std::string name;
   base::Json config, paper;  ///< paper: the paper's figures, or null
 };
 
-/// Resolves presets, JSON files and names of preset lists to systems. Throws
-/// UsageError if they belong to different tasks or one is named twice, and
-/// ConfigError.
-std::vector<System> systems_of(const std::vector<std::string>& words,
-                               const std::vector<std::string>& sets);
-/// Describes the preset lists, one per line.
-std::string lists_of_systems();
+/// Resolves presets, JSON files, directories and names of tables to systems.
+/// Throws UsageError if they belong to different tasks or one is named twice,
+/// and ConfigError.
+std::vector<ComparedSystem> compared_systems(
+    const std::vector<std::string>& words,
+    const std::vector<std::string>& sets);
+/// Describes the tables, one per line.
+std::string tables_of_systems();
 /// The name of a preset or file without its directories.
-std::string plain_name(const std::string& what);
+std::string base_name(const std::string& what);
 
 /// The results of one system. 0: unknown.
-struct Outcome {
+struct ComparisonResult {
   std::string name;
   bool aft = false;
   int64_t parameters = 0;
@@ -56,7 +57,7 @@ struct Comparison {
   std::string rate;  ///< unit of the rate: "steps/s" or "images/s"
   std::string how;   ///< describes the procedure
   std::string command;
-  std::vector<Outcome> systems;
+  std::vector<ComparisonResult> systems;
   bool trained = false;
 };
 
@@ -65,10 +66,10 @@ std::string as_table(const Comparison& comparison);
 /// A bar chart (SVG) of speed, memory and, if known, loss, next to the paper's
 /// figures if it has them. `reference` is the index of the system that both are
 /// divided by; -1: absolute values.
-std::string as_picture(const Comparison& comparison, int reference);
+std::string as_chart(const Comparison& comparison, int reference);
 /// A self-contained HTML page with the table, the bar chart and the training
 /// curves.
-std::string as_page(const Comparison& comparison, const std::string& picture,
+std::string as_page(const Comparison& comparison, const std::string& chart,
                     const std::string& curves);
 
 }  // namespace aft::cli

@@ -1,4 +1,4 @@
-// A comparison as a table, as a picture and as a page.
+// A comparison as a table, as a bar chart and as an HTML page.
 #include <algorithm>
 #include <cmath>
 
@@ -13,11 +13,11 @@ namespace {
 
 std::string known(double x) { return x > 0 ? number(x) : "-"; }
 
-/// Whether a system has kernels: AFT-conv that was trained. Their top share is
-/// never 0.
+/// Whether a system is a trained AFT-conv. kernel_top is then above 0.
 bool has_kernels(const Comparison& c) {
-  return std::any_of(c.systems.begin(), c.systems.end(),
-                     [](const Outcome& s) { return s.kernel_top > 0; });
+  return std::any_of(
+      c.systems.begin(), c.systems.end(),
+      [](const ComparisonResult& s) { return s.kernel_top > 0; });
 }
 
 std::vector<std::string> header(const Comparison& c) {
@@ -39,7 +39,7 @@ std::vector<std::string> header(const Comparison& c) {
 
 std::vector<std::vector<std::string>> rows(const Comparison& c) {
   std::vector<std::vector<std::string>> out;
-  for (const Outcome& s : c.systems) {
+  for (const ComparisonResult& s : c.systems) {
     std::vector<std::string> row{
         s.name, s.parameters > 0 ? std::to_string(s.parameters) : "-"};
     if (c.trained) {
@@ -69,43 +69,45 @@ std::string cells(const std::vector<std::string>& row, const char* tag) {
 
 std::string as_table(const Comparison& c) {
   std::string out = table(header(c), rows(c), 1);
-  for (const Outcome& s : c.systems)
+  for (const ComparisonResult& s : c.systems)
     if (!s.error.empty()) out += s.name + ": " + s.error + "\n";
   return out;
 }
 
-std::string as_picture(const Comparison& c, int reference) {
+std::string as_chart(const Comparison& c, int reference) {
   std::vector<std::string> names;
   std::vector<bool> strong;
-  for (const Outcome& s : c.systems)
+  for (const ComparisonResult& s : c.systems)
     names.push_back(s.name), strong.push_back(s.aft);
-  const Outcome* base =
+  const ComparisonResult* base =
       reference >= 0 ? &c.systems[static_cast<size_t>(reference)] : nullptr;
-  const auto panel = [&](const std::string& title, double Outcome::*here,
-                         double Outcome::*paper) {
+  const auto panel = [&](const std::string& title,
+                         double ComparisonResult::*ours,
+                         double ComparisonResult::*paper) {
     BarPanel out{title + (base ? ", over " + base->name : ""), {}};
-    const double one = base ? base->*here : 1,
+    const double one = base ? base->*ours : 1,
                  other = base && paper ? base->*paper : 0;
-    for (const Outcome& s : c.systems) {
+    for (const ComparisonResult& s : c.systems) {
       const auto ratio = [](double x, double y) { return y > 0 ? x / y : 0; };
       out.bars.push_back(
-          {ratio(s.*here, one), paper ? ratio(s.*paper, other) : 0});
+          {ratio(s.*ours, one), paper ? ratio(s.*paper, other) : 0});
     }
     return out;
   };
   std::vector<BarPanel> panels{
-      panel(c.rate, &Outcome::rate, &Outcome::paper_rate),
-      panel("peak memory", &Outcome::peak_gb, &Outcome::paper_gb)};
+      panel(c.rate, &ComparisonResult::rate, &ComparisonResult::paper_rate),
+      panel("peak memory", &ComparisonResult::peak_gb,
+            &ComparisonResult::paper_gb)};
   if (c.trained) {
     base = nullptr;
-    panels.push_back(panel(c.unit, &Outcome::loss, nullptr));
+    panels.push_back(panel(c.unit, &ComparisonResult::loss, nullptr));
   }
-  return bars(c.title, "here (AFT: second colour)",
+  return bars(c.title, "this machine (AFT: second colour)",
               reference >= 0 ? "the paper, on its GPUs" : "", names, strong,
               panels);
 }
 
-std::string as_page(const Comparison& c, const std::string& picture,
+std::string as_page(const Comparison& c, const std::string& chart,
                     const std::string& curves) {
   std::string out =
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
@@ -121,10 +123,10 @@ std::string as_page(const Comparison& c, const std::string& picture,
       escaped(c.command) + "</code></p>\n<table>\n" + cells(header(c), "th");
   for (const auto& row : rows(c)) out += cells(row, "td");
   out += "</table>\n";
-  for (const Outcome& s : c.systems)
+  for (const ComparisonResult& s : c.systems)
     if (!s.error.empty())
       out += "<p>" + escaped(s.name + ": " + s.error) + "</p>\n";
-  return out + picture + curves + "</body></html>\n";
+  return out + chart + curves + "</body></html>\n";
 }
 
 }  // namespace aft::cli

@@ -1,4 +1,6 @@
-// Which systems a comparison is of.
+// Resolves the arguments of `aft compare` to systems.
+#include <algorithm>
+
 #include "aft/tasks/presets.h"
 #include "cli/commands.h"
 #include "cli/commands/compare.h"
@@ -7,63 +9,65 @@
 namespace aft::cli {
 namespace {
 
-/// The words for lists of presets.
+/// The names that stand for the presets with that "table".
 struct Table {
-  const char *name, *prefix;
-  const char* part;  ///< of what the preset says of itself, or of its name
-  const char* about;
+  const char *name, *about;
 };
 constexpr Table kTables[] = {
-    {"enwik8", "enwik8-", "table of systems", "the paper's table on enwik8"},
-    {"cifar10", "cifar10-", "table of systems", "its table on CIFAR-10"},
-    {"imagenet", "imagenet-", "table of systems", "its table on ImageNet"},
-    {"text", "text-", "4x128", "small ones on text"},
-    {"image", "image-", "16x16", "small ones on pictures"},
-    {"classify", "classify-", "small", "small ones on classes of pictures"}};
+    {"enwik8", "the paper's table on enwik8"},
+    {"enwik8-window", "window sizes of AFT-local on enwik8"},
+    {"enwik8-length", "sequence lengths on enwik8"},
+    {"cifar10", "the paper's table on CIFAR-10"},
+    {"cifar10-factorisation", "factorised and full biases on CIFAR-10"},
+    {"imagenet", "the paper's table on ImageNet"},
+    {"imagenet-kernel", "kernel sizes of AFT-conv on ImageNet"},
+    {"imagenet-query", "AFT-conv with and without the query"},
+    {"imagenet-factorisation", "factorised and full biases on ImageNet"},
+    {"imagenet-reparameterisation", "AFT-conv with w learned directly"},
+    {"imagenet-transfer", "fine-tuning at 384 pixels"},
+    {"text", "small models of text"},
+    {"image", "small models of images"},
+    {"classify", "small classifiers"}};
+
+bool has(const std::vector<std::string>& tables, const std::string& table) {
+  return std::find(tables.begin(), tables.end(), table) != tables.end();
+}
 
 }  // namespace
 
-std::string plain_name(const std::string& what) {
+std::string base_name(const std::string& what) {
   return what.substr(what.find_last_of('/') + 1);
 }
 
-std::string lists_of_systems() {
+std::string tables_of_systems() {
   std::string out;
   for (const Table& t : kTables)
     out += std::string("  ") + t.name + ": " + t.about + "\n";
   return out;
 }
 
-std::vector<System> systems_of(const std::vector<std::string>& words,
-                               const std::vector<std::string>& sets) {
+std::vector<ComparedSystem> compared_systems(
+    const std::vector<std::string>& words,
+    const std::vector<std::string>& sets) {
   std::vector<std::string> names;
-  for (const std::string& what : words) {
-    const Table* table = nullptr;
-    for (const Table& t : kTables)
-      if (what == t.name) table = &t;
-    if (!table) {
-      names.push_back(what);
-      continue;
-    }
-    for (const tasks::Preset& p : tasks::presets()) {
-      if (p.name.rfind(table->prefix, 0) == 0 &&
-          (p.name + p.about).find(table->part) != std::string::npos)
-        names.push_back(p.name);
-    }
-  }
-  std::vector<System> out;
-  for (const std::string& name : names) {
-    System s;
-    s.name = plain_name(name);
-    s.config = choose_config(name, sets);
+  for (const std::string& word : words) {
+    const size_t before = names.size();
     for (const tasks::Preset& p : tasks::presets())
-      if (p.name == name) s.paper = p.paper;
+      if (has(p.tables, word)) names.push_back(p.name);
+    if (names.size() == before) names.push_back(word);
+  }
+  std::vector<ComparedSystem> out;
+  for (const std::string& name : names) {
+    ComparedSystem s;
+    s.name = base_name(name);
+    s.config = choose_config(name, sets);
+    if (!is_directory(name)) s.paper = tasks::load_preset(name).paper;
     if (!out.empty() && out[0].config["task"] != s.config["task"])
       throw UsageError("compare: " + out[0].name + " is of task " +
                        out[0].config["task"].get<std::string>() + ", and " +
                        name + " of " + s.config["task"].get<std::string>() +
                        "; expected systems of one task");
-    for (const System& other : out)
+    for (const ComparedSystem& other : out)
       if (other.name == s.name)
         throw UsageError("compare: " + s.name + " is named twice");
     out.push_back(std::move(s));

@@ -57,8 +57,8 @@ double training_bytes(const base::Json& model, const train::TrainConfig& t,
   const std::string kind = model.value("mixer", "");
   if (kind != "attention" && kind.rfind("aft-", 0) != 0) return 0;
   const Shape m = shape(model);
-  const double tokens =
-                   static_cast<double>(t.batch) * static_cast<double>(m.length),
+  const double tokens = static_cast<double>(t.batch_size) *
+                        static_cast<double>(m.length),
                d = static_cast<double>(m.width),
                mlp = static_cast<double>(m.mlp),
                layers = static_cast<double>(m.layers);
@@ -137,7 +137,7 @@ void info(const Options& o) {
               << "\n";
   if (memory > 0)
     std::cout << "training memory: about " << count(memory) << "B at batch "
-              << recipe.batch << "\n";
+              << recipe.batch_size << "\n";
 }
 
 void list(bool json) {
@@ -146,6 +146,7 @@ void list(bool json) {
     for (const auto& p : tasks::presets())
       all.push_back({{"name", p.name},
                      {"about", p.about},
+                     {"table", p.tables},
                      {"paper", p.paper},
                      {"config", p.config}});
     std::cout << all.dump(2) << '\n';

@@ -1,4 +1,4 @@
-// Configurations: both ways through JSON, --set, and what errors say.
+// Configurations: conversion to and from JSON, --set, and error messages.
 #include "aft/base/config.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ struct Inner {
   double rate = 0.5;
   template <class Self, class F>
   static void fields(Self& s, const F& f) {
-    f("window", s.window), f("rate", s.rate);
+    f("window", s.window), f("rate", s.rate, "speed");
   }
 };
 struct Outer {
@@ -40,7 +40,7 @@ std::string failure(const std::function<void()>& f) {
   return "no error";
 }
 
-TEST(Config, BothWays) {
+TEST(Config, RoundTrip) {
   Outer a;
   a.name = "b", a.on = true, a.inner.window = 7;
   Outer b;
@@ -65,6 +65,48 @@ TEST(Config, Assignments) {
   EXPECT_EQ(c.inner.rate, 1e-3);
 }
 
+TEST(Config, RenamedKeys) {
+  EXPECT_EQ(renames<Outer>(), (Renames{{"inner.speed", "inner.rate"}}));
+  Outer c;
+  from_json(Json::parse(R"({"inner": {"speed": 2}})"), c);
+  EXPECT_EQ(c.inner.rate, 2);
+  EXPECT_FALSE(to_json(c)["inner"].contains("speed"));
+  const auto known = paths(to_json(c));
+  EXPECT_EQ(assignment("inner.speed=3", known, renames<Outer>()),
+            Json::parse(R"({"inner": {"rate": 3}})"));
+  // Keys beside the renamed one stay, whatever their number and order.
+  Json j = Json::parse(R"({"a": 0, "inner": {"speed": [1], "b": 2, "c": 3}})");
+  rename_keys(renames<Outer>(), j);
+  EXPECT_EQ(j,
+            Json::parse(R"({"a": 0, "inner": {"b": 2, "c": 3, "rate": [1]}})"));
+  // Errors name the current key.
+  EXPECT_EQ(failure([&] {
+              from_json(Json::parse(R"({"inner": {"speed": "x"}})"), c);
+            }),
+            "inner.rate must be a number, got string \"x\"");
+  EXPECT_EQ(
+      failure([&] { assignment("inner.sped=3", known, renames<Outer>()); }),
+      "unknown key 'inner.sped'; the nearest known ones are inner.rate, "
+      "inner.window or name");
+  EXPECT_EQ(
+      failure([&] {
+        from_json(Json::parse(R"({"inner": {"speed": 1, "rate": 1}})"), c);
+      }),
+      "inner.speed is the old name of inner.rate; expected one of them, got "
+      "both");
+  EXPECT_EQ(failure([&] {
+              from_json(Json::parse(R"({"speed": 1, "rate": 1})"), c.inner,
+                        "inner");
+            }),
+            "inner.speed is the old name of inner.rate; expected one of them, "
+            "got both");
+  for (const char* other : {"[]", "1", "null"})
+    EXPECT_EQ(failure([&] {
+                from_json(Json{{"inner", Json::parse(other)}}, c);
+              }).find("inner must be an object {...}, got "),
+              0u);
+}
+
 TEST(Config, Merges) {
   Json into = Json::parse(R"({"a": 1, "inner": {"rate": 2, "window": 3}})");
   merge(Json::parse(R"({"inner": {"rate": 5}, "new": {"x": 1}})"), into);
@@ -82,7 +124,7 @@ TEST(Config, Errors) {
   EXPECT_EQ(failure([&] {
               from_json(Json::parse(R"({"inner": {"window": 1.5}})"), c);
             }),
-            "inner.window must be a whole number, got number 1.5");
+            "inner.window must be an integer, got number 1.5");
   EXPECT_EQ(failure([&] { from_json(Json::parse("[1]"), c); }),
             "the configuration must be an object {...}, got array [1]");
   EXPECT_NE(failure([&] {
@@ -107,7 +149,7 @@ TEST(Config, Files) {
   std::remove(path.c_str());
 }
 
-/// The error of a file of this text.
+/// The error message for a file with this text.
 std::string of_file(const std::string& text) {
   const std::string path = scratch() + "/config_hostile.json";
   std::ofstream(path, std::ios::binary) << text;
@@ -152,7 +194,7 @@ TEST(Config, HostileValues) {
                   Json::parse(R"({"inner": {"window": 9223372036854775808}})"),
                   c);
             }),
-            "inner.window must be a whole number below 2^63, got number "
+            "inner.window must be an integer below 2^63, got number "
             "9223372036854775808");
   EXPECT_EQ(failure([&] { from_json(Json::parse(R"({"\u001b[2J": 1})"), c); }),
             "unknown key '\\x1b[2J'; the nearest known ones are name, on or "
@@ -177,7 +219,7 @@ TEST(Config, HostileValues) {
             "on: nested deeper than 32");
   EXPECT_EQ(failure([&] { assignment("name=\xff", known); }),
             "name must be UTF-8, got '\\xff'");
-  // A name of 10 MB is compared with those known in a moment.
+  // The search for the nearest key takes no time for a key of 10 MB.
   EXPECT_NE(failure([&] {
               from_json(Json{{std::string(10 << 20, 'x'), 1}}, c);
             }).find("unknown key 'xxx"),

@@ -34,10 +34,11 @@ class ClassesTest(ProgramTest):
     SMALL = sets(
         model__layers=1, model__width=16, model__heads=4, model__window=3,
         model__patch=PATCH, data__height=SIDE, data__width=SIDE,
-        data__valid_images=30, train__batch=4, train__steps=20,
-        train__validate=10, train__report=5, train__save=5,
+        data__valid_images=30, train__batch_size=4, train__steps=20,
+        train__validate_every=10, train__report_every=5, train__save_every=5,
     )  # fmt: skip
-    FAST = sets(train__rate=0.01, train__warmup=5, train__batch=8, train__steps=40)
+    FAST = sets(train__learning_rate=0.01, train__warmup_steps=5,
+                train__batch_size=8, train__steps=40)  # fmt: skip
 
     @classmethod
     def setUpClass(cls):

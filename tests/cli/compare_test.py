@@ -31,13 +31,13 @@ class TestCompare(ProgramTest):
         return settled["systems"]
 
     def working_in(self, out):
-        """Whether a process has the directory among its arguments."""
+        """Whether the arguments of a process name the directory."""
         for file in Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 if str(out).encode() in file.read_bytes():
                     return True
             except OSError:
-                pass  # it has ended
+                pass  # the process has ended
         return False
 
     def test_speed(self):
@@ -53,12 +53,12 @@ class TestCompare(ProgramTest):
             info = json.loads(self.succeed("info", row["name"], *SMALL, "--json").stdout)
             self.assertEqual(row["parameters"], info["parameters"])
         self.assertEqual([row["aft"] for row in rows], [True, False])
-        # The same again is known already; something else is refused.
+        # A second call measures nothing; one with other options is refused.
         _, done = self.compare(*words, "--json")
         self.assertEqual(json.loads(done.stdout), rows)
         self.fails(1, [str(out), "another comparison", "batch"], "compare", *TWO,
                    "--speed", "--batch", 2, "--out", out, *SMALL)  # fmt: skip
-        # One system more, and only that is measured.
+        # With one more system, only that one is measured.
         words.insert(2, "text-performer-4x128")
         _, done = self.compare(*words)
         three = self.check_files(out, words[:3])
@@ -66,21 +66,28 @@ class TestCompare(ProgramTest):
         for word in ("system", "steps/s", "peak_gb", "text-performer-4x128"):
             self.assertIn(word, done.stdout)
 
-    def test_words_for_lists(self):
+    def test_tables(self):
         out, _ = self.compare("text", "--speed", "--batch", 1, "--repeat", 1, *SMALL)
-        names = [p["name"] for p in json.loads(self.succeed("presets", "--json").stdout)
-                 if p["name"].startswith("text-") and "4x128" in p["name"]]  # fmt: skip
-        self.assertGreaterEqual(len(names), 10)
+        presets = json.loads(self.succeed("presets", "--json").stdout)
+        names = [p["name"] for p in presets if "text" in p["table"]]
+        self.assertEqual(names, [f"text-{mixer}-4x128" for mixer in (
+            "aft-conv", "aft-full", "aft-local", "aft-simple", "linear-attention",
+            "performer", "reformer", "sparse", "synthesizer", "transformer")])  # fmt: skip
         for system in self.check_files(out, names):
             self.assertEqual(system["error"], "", system["name"])
             self.assertGreater(system["rate"], 0)
-        for word, task in (("enwik8", "language"), ("cifar10", "image"),
-                           ("imagenet", "classification"), ("image", "image"),
-                           ("classify", "classification")):  # fmt: skip
+        tables = {t: p["config"]["task"] for p in presets for t in p["table"]}
+        for word in ("enwik8", "enwik8-window", "cifar10", "imagenet", "image",
+                     "imagenet-kernel", "classify"):  # fmt: skip
+            self.assertIn(word, tables)
+        described = self.succeed("compare", "--help").stdout
+        for word, task in tables.items():
+            self.assertIn(f"  {word}: ", described)
             other = "image-pixelcnn" if task == "language" else TWO[0]
-            self.fails(2, [word + "-", f"of task {task}"], "compare", word, other)
+            self.fails(2, [word.split("-")[0] + "-", f"of task {task}"],
+                       "compare", word, other)  # fmt: skip
 
-    def test_figures_of_the_paper(self):
+    def test_paper_figures(self):
         _, done = self.compare(
             "enwik8-aft-local-12x512", "enwik8-transformer-12x512", "--speed",
             "--batch", 1, "--repeat", 1, *SMALL, "--json",
@@ -95,7 +102,7 @@ class TestCompare(ProgramTest):
             self.assertEqual(row["paper_gb"], said["gb_per_gpu"])
 
     def test_training(self):
-        words = [*TWO, *SMALL, *sets(train__save=2, train__batch=2)]
+        words = [*TWO, *SMALL, *sets(train__save_every=2, train__batch_size=2)]
         out, done = self.compare(*words, "--steps", 6, "--json")
         for row in json.loads(done.stdout):
             self.assertEqual(row["error"], "")
@@ -107,11 +114,11 @@ class TestCompare(ProgramTest):
         self.succeed("compare", TWO[0], "--seconds", 1, "--repeat", 1, *SMALL,
                      "--out", self.work / "short")  # fmt: skip
 
-    def test_stopped_and_gone_on(self):
-        """A run that is stopped in its first system, by Ctrl-C and by a kill,
-        ends as one that never stopped."""
-        words = [*TWO, *SMALL, *sets(train__save=20, train__batch=2), "--steps",
-                 1500, "--threads", 1]  # fmt: skip
+    def test_resuming(self):
+        """A comparison that is interrupted in its first system, by SIGINT and by
+        SIGKILL, ends with the same results as an uninterrupted one."""
+        words = [*TWO, *SMALL, *sets(train__save_every=20, train__batch_size=2),
+                 "--steps", 1500, "--threads", 1]  # fmt: skip
         whole, torn = self.work / "whole", self.work / "torn"
         self.succeed("compare", *words, "--out", whole)
         command = [AFT, "compare", *map(str, words), "--out", str(torn)]
@@ -127,14 +134,14 @@ class TestCompare(ProgramTest):
                 self.assertEqual(run.returncode, 0)
                 self.assertIn("0 of 2 systems done", stdout)
             deadline = time.monotonic() + TIMEOUT
-            while self.working_in(torn):  # what was begun ends with it
+            while self.working_in(torn):  # its subprocess ends too
                 self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.1)
         self.succeed(*command[1:])
         for a, b in zip(*(self.check_files(d, TWO) for d in (whole, torn))):
             self.assertEqual(a["loss"], b["loss"])
 
-    def test_classes_and_networks(self):
+    def test_classifiers(self):
         names = ["classify-aft-conv-4x96", "classify-lambda-4x96",
                  "classify-resnet-14x16"]  # fmt: skip
         out, done = self.compare(*names, "--speed", "--batch", 2, "--repeat", 1)
@@ -142,11 +149,11 @@ class TestCompare(ProgramTest):
         self.assertTrue(all(s["rate"] > 0 for s in self.check_files(out, names)))
 
     def test_kernels(self):
-        """Of AFT-conv, how sharp they are; no columns where nobody has any."""
+        """The entropy of AFT-conv's kernels; no columns without AFT-conv."""
         small = sets(
             model__layers=1, model__width=16, model__heads=4, model__patch=4,
-            data__height=16, data__width=16, data__valid_images=12, train__batch=2,
-            train__validate=2, train__save=4,
+            data__height=16, data__width=16, data__valid_images=12, train__batch_size=2,
+            train__validate_every=2, train__save_every=4,
         )  # fmt: skip
         names = ["classify-aft-conv-4x96", "classify-transformer-4x96"]
         heads = ("kernel entropy", "top position %")
@@ -172,9 +179,9 @@ class TestCompare(ProgramTest):
         for head in heads:
             self.assertNotIn(head, done.stdout)
 
-    def test_one_that_fails(self):
-        """Heads that divide one width and not the other: the reason is shown,
-        and the other one is measured."""
+    def test_failing_system(self):
+        """A model that cannot be created: the reason is shown, and the other
+        system is measured."""
         other = self.work / "wide.json"
         preset = {"task": "language", "model": {
             "mixer": "attention", "layers": 1, "width": 18, "heads": 4,
@@ -187,7 +194,7 @@ class TestCompare(ProgramTest):
         self.assertIn("heads", wrong["error"])
         self.assertGreater(right["rate"], 0)
 
-    def test_wrong_calls(self):
+    def test_usage_errors(self):
         self.fails(2, ["systems"], "compare")
         self.fails(1, ["text-aft-simpel", "text-aft-simple"], "compare",
                    "text-aft-simpel-4x128")  # fmt: skip

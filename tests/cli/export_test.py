@@ -345,7 +345,7 @@ class TestWeights(ProgramTest):
     def test_other_tasks_support_only_aft_names(self):
         words = sets(
             model__layers=1, model__width=16, model__window=8, model__rank=4,
-            model__length=32, train__batch=2, train__steps=2,
+            model__length=32, train__batch_size=2, train__steps=2,
         )  # fmt: skip
         self.succeed("train", "text-aft-local-4x128", "--out", self.model, *words)
         self.succeed("export", self.model, "--out", self.out)

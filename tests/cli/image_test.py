@@ -18,14 +18,15 @@ HEIGHT, WIDTH = 4, 6  # of the pictures of SMALL
 SMALL = sets(
     model__layers=1, model__width=16, model__window=8, model__rank=4,
     data__height=HEIGHT, data__width=WIDTH, data__valid_images=10,
-    train__batch=2, train__validate=10, train__save=3, train__report=5,
+    train__batch_size=2, train__validate_every=10, train__save_every=3,
+    train__report_every=5,
     train__steps=30,
 )  # fmt: skip
-LONGER = SMALL + sets(train__steps=500, train__save=10, train__validate=100)
+LONGER = SMALL + sets(train__steps=500, train__save_every=10, train__validate_every=100)
 # Enough to know one picture by heart.
 BY_HEART = sets(
-    data__flip="false", data__shift=0, train__rate=0.03, train__warmup=5,
-    train__decay=0, train__validate=150, train__steps=150,
+    data__flip="false", data__shift=0, train__learning_rate=0.03, train__warmup_steps=5,
+    train__weight_decay=0, train__validate_every=150, train__steps=150,
 )  # fmt: skip
 WHITE, GREY = b"\xff" * 3, b"\x80" * 3
 

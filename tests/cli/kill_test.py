@@ -16,8 +16,8 @@ from program import AFT, TIMEOUT, ProgramTest, aft, main, metrics, sets
 
 TRAIN = ["train", "--threads", 1]  # sums in one order
 NEW = [*TRAIN, "text-aft-local-4x128", *sets(
-    model__layers=1, model__width=16, model__length=32, train__batch=2,
-    train__validate=5, train__save=2, train__report=2, train__ema=0.9,
+    model__layers=1, model__width=16, model__length=32, train__batch_size=2,
+    train__validate_every=5, train__save_every=2, train__report_every=2, train__ema=0.9,
     data__valid_bytes=300, train__steps=120,
 )]  # fmt: skip
 KILLS, SHARE = 50, 17  # in total, and at most per run

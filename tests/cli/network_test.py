@@ -15,14 +15,15 @@ PICTURES = {
                              model__mixtures=2, model__key=2, model__value=2),
     "image-local2d-4x128": sets(model__layers=1, model__width=16),
 }  # fmt: skip
-SMALL = sets(data__height=8, data__width=8, data__valid_images=4, train__batch=2,
-             train__steps=80, train__save=3, train__validate=40)  # fmt: skip
+SMALL = sets(data__height=8, data__width=8, data__valid_images=4, train__batch_size=2,
+             train__steps=80, train__save_every=3,
+             train__validate_every=40)  # fmt: skip
 CLASSES = {
     "classify-resnet-14x16": sets(model__width=4),
     "classify-lambda-4x96": sets(model__layers=1, model__width=16, model__heads=2),
 }
-FEW = sets(data__height=16, data__width=16, data__valid_images=20, train__batch=4,
-           train__steps=80, train__save=3, train__validate=40,
+FEW = sets(data__height=16, data__width=16, data__valid_images=20, train__batch_size=4,
+           train__steps=80, train__save_every=3, train__validate_every=40,
            train__ema=0.9)  # fmt: skip
 
 

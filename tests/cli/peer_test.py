@@ -52,8 +52,8 @@ class Peer(Runs):
         text.write_bytes(bytes(range(32, 127)) * 400_000)
         runs = self.begin_ranks(
             ["train", PRESET, "--out", out, "--data", text, *SMALL,
-             "--set", "data.valid_bytes=1900000", "--set", "train.validate=2",
-             "--set", "train.report=1",
+             "--set", "data.valid_bytes=1900000", "--set", "train.validate_every=2",
+             "--set", "train.report_every=1",
              "--set", "model.width=256", "--set", "model.layers=4",
              "--timeout", "4"],
         )  # fmt: skip

@@ -24,18 +24,18 @@ GRID = SIDE // PATCH
 GAMMA = 0.2
 CLASSES = sets(
     model__layers=LAYERS, model__width=16, model__patch=PATCH, data__height=SIDE,
-    data__width=SIDE, data__valid_images=12, train__batch=4, train__steps=12,
-    train__validate=4, train__report=2, train__save=12,
+    data__width=SIDE, data__valid_images=12, train__batch_size=4, train__steps=12,
+    train__validate_every=4, train__report_every=2, train__save_every=12,
 )  # fmt: skip
 PIXELS = sets(
     model__layers=1, model__width=16, model__window=8, model__rank=4,
-    data__height=4, data__width=6, data__valid_images=10, train__batch=2,
-    train__validate=4, train__save=8, train__report=4, train__steps=8,
+    data__height=4, data__width=6, data__valid_images=10, train__batch_size=2,
+    train__validate_every=4, train__save_every=8, train__report_every=4, train__steps=8,
 )  # fmt: skip
 TEXT = sets(
     model__layers=2, model__width=16, model__length=32, model__window=8,
-    model__heads=HEADS, data__valid_bytes=500, train__batch=2, train__steps=4,
-    train__validate=4, train__save=4, train__report=2,
+    model__heads=HEADS, data__valid_bytes=500, train__batch_size=2, train__steps=4,
+    train__validate_every=4, train__save_every=4, train__report_every=2,
 )  # fmt: skip
 MODELS = {
     "conv": ("classify-aft-conv-4x96",

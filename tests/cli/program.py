@@ -78,7 +78,7 @@ class ProgramTest(unittest.TestCase):
         self.succeed(
             "train", "text-aft-local-4x128", "--out", out, "--steps", 1,
             *sets(model__layers=1, model__width=16, model__length=32,
-                  train__batch=2, data__valid_bytes=2000),
+                  train__batch_size=2, data__valid_bytes=2000),
         )  # fmt: skip
 
     def await_file(self, run, path):

@@ -12,8 +12,9 @@ from tensors import load_tensors
 
 PRESET = "text-aft-local-4x128"
 SMALL = sets(
-    model__layers=1, model__width=16, model__length=32, train__batch=8,
-    train__validate=10, train__save=3, train__report=5, data__valid_bytes=2000,
+    model__layers=1, model__width=16, model__length=32, train__batch_size=8,
+    train__validate_every=10, train__save_every=3, train__report_every=5,
+    data__valid_bytes=2000,
     train__steps=20,
 )  # fmt: skip
 ENDLESS = [*SMALL, "--set", "train.steps=1000000", "--timeout", "5"]

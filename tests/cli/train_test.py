@@ -14,8 +14,9 @@ from pathlib import Path
 from program import AFT, TIMEOUT, ProgramTest, aft, main, sets
 
 SMALL = sets(
-    model__layers=1, model__width=16, model__length=32, train__batch=2,
-    train__validate=20, train__save=3, train__report=5, data__valid_bytes=2000,
+    model__layers=1, model__width=16, model__length=32, train__batch_size=2,
+    train__validate_every=20, train__save_every=3, train__report_every=5,
+    data__valid_bytes=2000,
     train__steps=60,
 )  # fmt: skip
 PRESET = "text-aft-local-4x128"
@@ -118,6 +119,52 @@ class TestTrain(ProgramTest):
         self.succeed("train", "--resume", out, "--steps", 70)
         self.assertNotEqual(before, checkpoint.read_bytes())
 
+    def test_old_keys(self):
+        """A run from before keys were renamed resumes as if it had the new ones."""
+        whole, old = self.work / "whole", self.work / "old"
+        self.succeed("train", PRESET, "--out", whole, *SMALL, "--steps", 12)
+        shutil.copytree(whole, old)
+        file = old / "config.json"
+        config = json.loads(file.read_text())
+        train = config["train"]
+        for key, name in (
+            ("rate", "learning_rate"), ("decay", "weight_decay"),
+            ("floor", "min_learning_rate"), ("first", "warmup_learning_rate"),
+            ("batch", "batch_size"), ("clip", "grad_clip"),
+            ("warmup", "warmup_steps"), ("epoch", "steps_per_epoch"),
+            ("accumulate", "grad_accumulation"), ("entropy", "entropy_weight"),
+            ("validate", "validate_every"), ("save", "save_every"),
+            ("report", "report_every"),
+        ):  # fmt: skip
+            train[key] = train.pop(name)
+        file.write_text(json.dumps(config))
+        for run in (whole, old):
+            self.succeed("train", "--resume", run, "--steps", 25)
+        for name in ("config.json", "model.safetensors",
+                     "state/checkpoint.safetensors"):  # fmt: skip
+            self.assertEqual((whole / name).read_bytes(), (old / name).read_bytes())
+        config["train"]["learning_rate"] = config["train"]["rate"]
+        file.write_text(json.dumps(config))
+        self.fails(1, [file, "train.rate", "train.learning_rate", "got both"],
+                   "train", "--resume", old, "--steps", 30)  # fmt: skip
+        # --set takes both, in order; messages have the new ones.
+        words = sets(train__rate=0.5, train__learning_rate=0.25, train__batch=3)
+        info = self.succeed("info", PRESET, "--json", *words).stdout
+        train = json.loads(info)["config"]["train"]
+        self.assertEqual((train["learning_rate"], train["batch_size"]), (0.25, 3))
+        self.assertNotIn("rate", train)
+        self.fails(1, ["--set: train.learning_rate must be a number"], "info", PRESET,
+                   "--set", "train.rate=x")  # fmt: skip
+
+    def test_presets_by_inheritance(self):
+        mine, out = self.work / "mine.json", self.work / "run"
+        mine.write_text('{"base": "%s", "model": {"window": 8}}' % PRESET)
+        self.succeed("train", mine, "--out", out, *SMALL, "--steps", 1)
+        config = json.loads((out / "config.json").read_text())
+        self.assertEqual((config["model"]["window"], config["model"]["rank"]), (8, 32))
+        mine.write_text('{"base": "mine.json"}')
+        self.fails(1, [mine, "is its own base"], "info", mine)
+
     def test_data(self):
         text = self.work / "text"
         text.write_bytes(b"aab\nbaa\nab\ncaaaaaab\n" * 100)
@@ -213,7 +260,7 @@ class TestTrain(ProgramTest):
                      "sanitizers need additional memory")  # fmt: skip
     def test_memory_is_as_estimated_and_recomputation_saves_it(self):
         def peak(recompute):
-            words = ["--set", "model.layers=8", "--set", "train.batch=16",
+            words = ["--set", "model.layers=8", "--set", "train.batch_size=16",
                      "--set", f"train.recompute={recompute}"]  # fmt: skip
             info = json.loads(self.succeed("info", PRESET, *words, "--json").stdout)
             config = json.dumps(info["config"])
@@ -273,9 +320,11 @@ class TestTrain(ProgramTest):
         # A failed call leaves nothing that would prevent a corrected one.
         bad = self.work / "bad"
         for key, word in (
-            ("train.batch=0", "train.batch"), ("train.beta2=1", "train.beta2"),
+            ("train.batch_size=0", "train.batch_size"),
+            ("train.beta2=1", "train.beta2"),
             ("train.schedule=cosin", "cosin"), ("model.length=0", "length"),
-            ("data.valid_bytes=1", "valid_bytes"), ("train.rate=-1", "train.rate"),
+            ("data.valid_bytes=1", "valid_bytes"),
+            ("train.learning_rate=-1", "train.learning_rate"),
         ):  # fmt: skip
             self.fails(1, [word], "train", PRESET, "--out", bad, *SMALL, "--set", key)
             self.assertFalse(bad.exists(), key)
@@ -310,8 +359,9 @@ class TestTrain(ProgramTest):
                    *SMALL, "--set", "model.width=2000000")  # fmt: skip
         self.fails(1, ["the sizes in model.*"], "info", PRESET, "--set",
                    "model.mixer=sparse", "--set", "model.window=2000000000")
-        self.fails(1, ["train.batch must be at most"], "train", PRESET, "--out", bad,
-                   *SMALL, "--set", "train.batch=1152921504606846976", "--steps", 1)
+        self.fails(1, ["train.batch_size must be at most"], "train", PRESET, "--out",
+                   bad, *SMALL, "--set", "train.batch_size=1152921504606846976",
+                   "--steps", 1)
         self.assertFalse(bad.exists())
         self.fails(1, ["train.ema is 0.0 in this run and cannot be changed to 0.9"], "train",
                    "--resume", out, "--set", "train.ema=0.9")  # fmt: skip

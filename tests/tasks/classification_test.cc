@@ -21,7 +21,7 @@ Json small_json() {
     "model": {"mixer": "aft-conv", "layers": 1, "width": 16, "heads": 4,
               "window": 3, "patch": 8},
     "data": {"height": 32, "width": 32, "valid_images": 30, "workers": 2},
-    "train": {"batch": 6}})");
+    "train": {"batch_size": 6}})");
 }
 
 std::unique_ptr<train::Task> small_task(Json json = small_json()) {
@@ -253,15 +253,16 @@ TEST(Config, FollowsTheMixerAndTheData) {
         "model.network must be one of resnet (or not be given), got");
   wrong(R"("model": {"network": "resnet", "patch": 16})",
         "unknown key 'model.patch'");
-  wrong(R"("data": {"classes": "a"})", "a list of texts");
-  wrong(R"("data": {"classes": [1]})", "a list of texts");
+  wrong(R"("data": {"classes": "a"})", "a list of strings");
+  wrong(R"("data": {"classes": [1]})", "a list of strings");
   wrong(R"("data": {"smoothing": 1})", "data.smoothing must be in [0");
   wrong(R"("data": {"workers": 0})", "data.workers must be in [1");
   wrong(R"("data": {"crop": 1.5})", "data.crop must be in");
   Json odd = small_json();
-  odd["train"]["batch"] = 5;
-  EXPECT_NE(failure([&] { small_task(odd); }).find("train.batch must be even"),
-            std::string::npos);
+  odd["train"]["batch_size"] = 5;
+  EXPECT_NE(
+      failure([&] { small_task(odd); }).find("train.batch_size must be even"),
+      std::string::npos);
 }
 
 /// A network that is no Classifier goes the same way: trained, validated with

@@ -19,7 +19,7 @@ ImageConfig small(const Json& model) {
   const Json given{{"task", "image"},
                    {"model", model},
                    {"data", {{"height", 3}, {"width", 2}, {"valid_images", 5}}},
-                   {"train", {{"batch", 2}}}};
+                   {"train", {{"batch_size", 2}}}};
   return config_as<ImageConfig>(task_kind(given).complete(given));
 }
 

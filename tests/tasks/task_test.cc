@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
+#include <map>
 
 #include "aft/io/safetensors.h"
 #include "aft/models/weights.h"
@@ -132,7 +134,7 @@ TEST_F(ModelDirectory, RejectsInvalidConfigurations) {
   EXPECT_EQ(of(R"({"model": {"layers": 1000000000000}})"),
             "model.layers must be at most 10000, got 1000000000000");
   EXPECT_EQ(of(R"({"model": {"width": 1e99}})"),
-            "model.width must be a whole number, got number 1e+99");
+            "model.width must be an integer, got number 1e+99");
   EXPECT_EQ(of(R"({"task": {"a": 1}})"),
             "task must be one of language, image, classification, got object "
             "{\"a\":1}");
@@ -193,6 +195,162 @@ TEST(Presets, AllAreValid) {
     }
   }
   EXPECT_THROW(preset("enwik8-aft-lokal"), base::ConfigError);
+}
+
+/// The keys before they were renamed.
+constexpr const char* kOldTrain = R"({
+    "steps": 7, "batch": 3, "accumulate": 5, "rate": 0.25, "warmup": 11,
+    "floor": 0.125, "first": 0.5, "epoch": 13, "decay": 0.75, "clip": 17,
+    "entropy": 19, "validate": 23, "save": 29, "report": 31})";
+constexpr const char* kNewTrain = R"({
+    "steps": 7, "batch_size": 3, "grad_accumulation": 5,
+    "learning_rate": 0.25, "warmup_steps": 11, "min_learning_rate": 0.125,
+    "warmup_learning_rate": 0.5, "steps_per_epoch": 13, "weight_decay": 0.75,
+    "grad_clip": 17, "entropy_weight": 19, "validate_every": 23,
+    "save_every": 29, "report_every": 31})";
+
+TEST(RenamedKeys, OldConfigurationsLoad) {
+  for (const char* task : {"language", "image", "classification"}) {
+    const Json old{{"task", task}, {"train", Json::parse(kOldTrain)}},
+        now{{"task", task}, {"train", Json::parse(kNewTrain)}};
+    const Json config = task_kind(old).complete(old);
+    EXPECT_EQ(config, task_kind(now).complete(now));
+    for (const auto& item : now["train"].items())
+      EXPECT_EQ(config["train"][item.key()], item.value()) << item.key();
+    for (const auto& [before, after] : renamed_keys())
+      EXPECT_FALSE(config["train"].contains(before.substr(6))) << before;
+  }
+  EXPECT_EQ(renamed_keys().size(), 13u);
+}
+
+std::string error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const base::ConfigError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(RenamedKeys, OldAndNewTogetherAreAnError) {
+  for (const auto& [old, name] : renamed_keys()) {
+    Json both = Json::object();
+    both["train"] = {{old.substr(6), 1}, {name.substr(6), 1}};
+    EXPECT_EQ(error_of([&] { task_kind(both).complete(both); }),
+              old + " is the old name of " + name +
+                  "; expected one of them, got both");
+  }
+}
+
+/// Files in a new folder, some of which are based on others.
+class PresetFiles : public ::testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) const {
+    const std::string path = folder_ + "/" + name;
+    std::filesystem::create_directories(
+        std::filesystem::path(path).parent_path());
+    std::ofstream(path) << text;
+    return path;
+  }
+  static std::string failure(const std::string& path) {
+    return error_of([&] { load_preset(path); });
+  }
+
+  std::string folder_ = new_folder();
+};
+
+TEST_F(PresetFiles, BasesAreMerged) {
+  const Json& text = preset("text-aft-local-4x128").config;
+  const auto changed = [&](const char* change) {
+    Json out = text;
+    base::merge(Json::parse(change), out);
+    return out;
+  };
+  EXPECT_EQ(load_preset(write("same.json", R"({
+      "base": "text-aft-local-4x128"})"))
+                .config,
+            text);
+  // In both forms, and with an old key.
+  const Preset full = load_preset(write("full.json", R"({
+      "base": "text-aft-local-4x128", "about": "mine", "table": "mine",
+      "paper": {"test": 1},
+      "config": {"model": {"window": 5}, "train": {"rate": 0.5}}})"));
+  EXPECT_EQ(full.config, changed(R"({"model": {"window": 5},
+                                     "train": {"learning_rate": 0.5}})"));
+  EXPECT_EQ(full.about, "mine");
+  EXPECT_EQ(full.tables, std::vector<std::string>{"mine"});
+  EXPECT_EQ(full.paper, Json::parse(R"({"test": 1})"));
+  EXPECT_EQ(load_preset(write("plain.json", R"({
+      "base": "text-aft-local-4x128", "model": {"window": 5}})"))
+                .config,
+            changed(R"({"model": {"window": 5}})"));
+  // Files are relative to the one that names them; only the configuration is
+  // inherited.
+  write("deep/middle.json",
+        R"({"base": "../full.json", "model": {"rank": 6}})");
+  const Preset last = load_preset(write("last.json", R"({
+      "base": "deep/middle.json", "config": {"model": {"window": 7}}})"));
+  EXPECT_EQ(last.config, changed(R"({"model": {"window": 7, "rank": 6},
+                                     "train": {"learning_rate": 0.5}})"));
+  EXPECT_EQ(last.about, "");
+  EXPECT_TRUE(last.tables.empty());
+  EXPECT_TRUE(last.paper.is_null());
+  EXPECT_EQ(load_preset(write("absolute.json",
+                              R"({"base": ")" + folder_ + R"(/plain.json"})"))
+                .config["model"]["window"],
+            5);
+}
+
+TEST_F(PresetFiles, WrongBasesAreNamed) {
+  const auto has = [](const std::string& message,
+                      const std::vector<std::string>& parts) {
+    for (const std::string& part : parts)
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  has(failure(write("a.json", R"({"base": "text-aft-lokal-4x128"})")),
+      {"a.json: there is no preset 'text-aft-lokal-4x128'",
+       "text-aft-local-4x128"});
+  has(failure(write("b.json", R"({"base": "none.json"})")),
+      {"b.json: ", "none.json: cannot be opened"});
+  has(failure(write("c.json", R"({"base": ["x"]})")),
+      {"c.json: base must be the name of a preset or a file, got array"});
+  has(failure(write("self.json", R"({"base": "./self.json"})")),
+      {"self.json: ", "self.json is its own base"});
+  write("x/one.json", R"({"base": "../x/two.json"})");
+  has(failure(write("x/two.json", R"({"base": "one.json"})")),
+      {"two.json: ", "one.json: ", "two.json is its own base"});
+  has(failure(write("d.json", R"({"base": "a.json", "abuot": 1,
+                                  "config": {}})")),
+      {"d.json: unknown key 'abuot'; a preset has base, about, table, paper"});
+  has(failure(write("e.json", R"({"about": 1, "config": {}})")),
+      {"e.json: about must be a string, got number 1"});
+  has(failure(write("f.json", R"({"table": [1], "config": {}})")),
+      {"f.json: table must be a list of strings"});
+  has(failure(write("g.json", R"({"config": 3})")),
+      {"g.json: config must be an object {...}, got number 3"});
+  has(failure(write("h.json", R"({"train": {"rate": 1, "learning_rate": 1}})")),
+      {"h.json: train.rate is the old name of train.learning_rate"});
+}
+
+TEST(Presets, HaveTheNamesOfTheirTables) {
+  std::map<std::string, int> rows;
+  for (const Preset& p : presets())
+    for (const std::string& table : p.tables) ++rows[table];
+  // As many as the paper prints.
+  for (const auto& [table, count] :
+       std::map<std::string, int>{{"enwik8", 9},
+                                  {"enwik8-window", 11},
+                                  {"enwik8-length", 3},
+                                  {"cifar10", 10},
+                                  {"cifar10-factorisation", 2},
+                                  {"imagenet", 12},
+                                  {"imagenet-kernel", 7},
+                                  {"imagenet-query", 4},
+                                  {"imagenet-factorisation", 2},
+                                  {"imagenet-reparameterisation", 2}})
+    EXPECT_EQ(rows[table], count) << table;
+  EXPECT_EQ(presets().size(), 94u);  // without the bases
+  EXPECT_THROW(preset("enwik8"), base::ConfigError);
 }
 
 }  // namespace

@@ -29,8 +29,9 @@ constexpr const char* kLeft = "state/.unfinished-1-0";
 /// As run_training() does: the first checkpoint, the configuration, training.
 void train(const std::string& root, bool resume, int64_t stop_after) {
   TrainConfig c;
-  c.steps = kSteps, c.batch = 5, c.save = 2, c.validate = 3, c.report = 2;
-  c.rate = 0.01, c.warmup = 1, c.ema = 0.9;
+  c.steps = kSteps, c.batch_size = 5, c.save_every = 2, c.validate_every = 3,
+  c.report_every = 2;
+  c.learning_rate = 0.01, c.warmup_steps = 1, c.ema = 0.9;
   NormedTask task;
   Trainer trainer(task, c, root);
   if (resume) {

@@ -106,7 +106,7 @@ TEST(Device, TrainsImageModels) {
 TEST(Device, SeveralProcessesEqualOne) {
   expect_alike(few(language()), {2}, kDevice);
   Json again = language("aft-conv");
-  again["train"]["recompute"] = true, again["train"]["entropy"] = 0.01;
+  again["train"]["recompute"] = true, again["train"]["entropy_weight"] = 0.01;
   expect_alike(few(again), {2}, kDevice);
   expect_alike(few(classification()), {2}, kDevice);
   expect_alike(few(images()), {2}, kDevice);

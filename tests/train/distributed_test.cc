@@ -20,7 +20,7 @@ TEST(Distributed, BatchesNeedNotBeDivisible) {
 
 TEST(Distributed, RecomputesAndRegularises) {
   Json config = language("aft-conv");
-  config["train"]["recompute"] = true, config["train"]["entropy"] = 0.01;
+  config["train"]["recompute"] = true, config["train"]["entropy_weight"] = 0.01;
   expect_alike(config, {2});
 }
 
@@ -86,11 +86,12 @@ TEST(Distributed, RejectsWhatCannotBeSplit) {
     });
   };
   Json few = language();
-  few["train"]["batch"] = 2;
-  refused(few, 3, "train.batch must be 3 or more for 3 processes, got 2");
+  few["train"]["batch_size"] = 2;
+  refused(few, 3, "train.batch_size must be 3 or more for 3 processes, got 2");
   Json pairs = classification();
-  pairs["train"]["batch"] = 4;
-  refused(pairs, 3, "train.batch must be 6 or more for 3 processes, got 4");
+  pairs["train"]["batch_size"] = 4;
+  refused(pairs, 3,
+          "train.batch_size must be 6 or more for 3 processes, got 4");
   Json lambda = classification();
   lambda["model"]["mixer"] = "lambda", lambda["model"].erase("gumbel");
   refused(lambda, 2, "batch normalisation");
@@ -98,7 +99,7 @@ TEST(Distributed, RejectsWhatCannotBeSplit) {
 
 TEST(Distributed, NonFiniteLossEndsAllRanks) {
   Json config = language();
-  config["train"]["rate"] = 1e20, config["train"]["clip"] = 0;
+  config["train"]["learning_rate"] = 1e20, config["train"]["grad_clip"] = 0;
   const std::string directory = new_folder();
   std::vector<std::unique_ptr<Trained>> runs;
   for (int r = 0; r < 2; ++r) runs.push_back(std::make_unique<Trained>(config));

@@ -22,10 +22,10 @@ namespace aft::train {
 using base::Json;
 
 inline const Json kTrain = {
-    {"steps", 20}, {"batch", 8}, {"accumulate", 2},
-    {"warmup", 3}, {"ema", 0.9}, {"validate", 7},
-    {"report", 1}, {"save", 6},  {"schedule", "constant"},
-    {"rate", 1e-3}};
+    {"steps", 20},          {"batch_size", 8}, {"grad_accumulation", 2},
+    {"warmup_steps", 3},    {"ema", 0.9},      {"validate_every", 7},
+    {"report_every", 1},    {"save_every", 6}, {"schedule", "constant"},
+    {"learning_rate", 1e-3}};
 
 inline Json language(const std::string& mixer = "aft-local") {
   return {{"task", "language"},
@@ -77,7 +77,7 @@ inline Json images() {
 }
 
 inline Json few(Json config, int64_t steps = 6) {
-  config["train"]["steps"] = steps, config["train"]["validate"] = 4;
+  config["train"]["steps"] = steps, config["train"]["validate_every"] = 4;
   return config;
 }
 

@@ -25,9 +25,10 @@ tasks::LanguageConfig small_config() {
   tasks::LanguageConfig c;
   c.model.mixer = "aft-local", c.model.layers = 2, c.model.width = 16;
   c.model.length = 16, c.model.window = 4, c.model.rank = 3;
-  c.train.steps = 12, c.train.batch = 2, c.train.accumulate = 2;
-  c.train.warmup = 3, c.train.report = 2, c.train.validate = 5;
-  c.train.save = 4, c.train.ema = 0.9;
+  c.train.steps = 12, c.train.batch_size = 2, c.train.grad_accumulation = 2;
+  c.train.warmup_steps = 3, c.train.report_every = 2,
+  c.train.validate_every = 5;
+  c.train.save_every = 4, c.train.ema = 0.9;
   return c;
 }
 
@@ -69,7 +70,7 @@ std::string metrics(const std::string& directory) {
 
 TEST(Trainer, LearnsAndSavesAModel) {
   tasks::LanguageConfig c = small_config();
-  c.train.steps = 150, c.train.rate = 1e-2, c.train.ema = 0;
+  c.train.steps = 150, c.train.learning_rate = 1e-2, c.train.ema = 0;
   c.model.dropout = 0;
   const std::string directory = new_folder();
   ASSERT_TRUE(run(c, directory));
@@ -135,8 +136,9 @@ TEST(Trainer, IgnoresInvalidLinesOfMetrics) {
 /// updates the statistics only once.
 TEST(Trainer, RunningStatisticsResumeBitExactly) {
   TrainConfig c;
-  c.steps = 12, c.batch = 5, c.save = 3, c.validate = 4, c.rate = 0.01;
-  c.warmup = 1, c.ema = 0.9;
+  c.steps = 12, c.batch_size = 5, c.save_every = 3, c.validate_every = 4,
+  c.learning_rate = 0.01;
+  c.warmup_steps = 1, c.ema = 0.9;
   const std::string whole = new_folder(), torn = new_folder();
   {
     NormedTask task;
@@ -188,7 +190,7 @@ TEST(Trainer, NonFiniteLossStopsAndKeepsTheCheckpoint) {
 
 TEST(Trainer, DoesNotSaveBrokenWeights) {
   tasks::LanguageConfig c = small_config();
-  c.train.save = 2;
+  c.train.save_every = 2;
   const std::string whole = new_folder(), directory = new_folder();
   ASSERT_TRUE(run(c, whole));
   {
@@ -260,7 +262,8 @@ TEST(Trainer, RejectsMoreExamplesThanCanBeCounted) {
   tasks::LanguageConfig c = small_config();
   tasks::LanguageTask task(c, text());
   for (int64_t TrainConfig::*key :
-       {&TrainConfig::steps, &TrainConfig::batch, &TrainConfig::accumulate}) {
+       {&TrainConfig::steps, &TrainConfig::batch_size,
+        &TrainConfig::grad_accumulation}) {
     TrainConfig huge = c.train;
     huge.*key = std::numeric_limits<int64_t>::max();
     EXPECT_THROW(Trainer(task, huge, new_folder()), TrainError);
@@ -321,7 +324,7 @@ TEST(Trainer, RejectsTheCheckpointOfAnotherModel) {
   }
   c = small_config(), c.train.ema = 0;
   EXPECT_THROW(run(c, directory), io::Error);
-  c = small_config(), c.train.batch = 0;
+  c = small_config(), c.train.batch_size = 0;
   EXPECT_THROW(run(c, directory), TrainError);
 }
 
@@ -333,15 +336,16 @@ tasks::LanguageConfig conv_config() {
 
 TEST(Entropy, NeedsAModelWithKernels) {
   tasks::LanguageConfig c = small_config();
-  c.train.entropy = 0.1;
+  c.train.entropy_weight = 0.1;
   tasks::LanguageTask task(c, text());
   try {
     Trainer trainer(task, c.train, new_folder());
     FAIL();
   } catch (const TrainError& e) {
-    EXPECT_STREQ(e.what(),
-                 "train.entropy is for models with aft-conv, and must be 0 for "
-                 "others, got 0.1");
+    EXPECT_STREQ(
+        e.what(),
+        "train.entropy_weight is for models with aft-conv, and must be 0 for "
+        "others, got 0.1");
   }
 }
 
@@ -349,9 +353,9 @@ TEST(Entropy, NeedsAModelWithKernels) {
 /// micro-batches there are; the reported loss is the task's.
 TEST(Entropy, AddsItsGradientsOncePerStep) {
   tasks::LanguageConfig c = conv_config();
-  c.model.dropout = 0, c.train.clip = 0, c.train.accumulate = 2;
+  c.model.dropout = 0, c.train.grad_clip = 0, c.train.grad_accumulation = 2;
   const auto losses_and_norms = [&](double entropy) {
-    c.train.entropy = entropy;
+    c.train.entropy_weight = entropy;
     tasks::LanguageTask task(c, text());
     for (auto& p : task.model().named_parameters())
       if (p.key().find("mixer.gamma") != std::string::npos)
@@ -363,7 +367,7 @@ TEST(Entropy, AddsItsGradientsOncePerStep) {
   const auto without = losses_and_norms(0), with = losses_and_norms(100);
   EXPECT_EQ(without.first, with.first);
   // Expected: the gradients of one step, plus those of the entropy.
-  c.train.entropy = 0;
+  c.train.entropy_weight = 0;
   tasks::LanguageTask task(c, text());
   for (auto& p : task.model().named_parameters())
     if (p.key().find("mixer.gamma") != std::string::npos)
@@ -382,8 +386,8 @@ TEST(Entropy, AddsItsGradientsOncePerStep) {
 TEST(Entropy, ReportsAndReducesSparsity) {
   const auto last = [](double entropy) {
     tasks::LanguageConfig c = conv_config();
-    c.train.steps = 100, c.train.entropy = entropy, c.train.ema = 0;
-    c.train.schedule = "constant", c.train.rate = 0.02;
+    c.train.steps = 100, c.train.entropy_weight = entropy, c.train.ema = 0;
+    c.train.schedule = "constant", c.train.learning_rate = 0.02;
     const std::string directory = new_folder();
     EXPECT_TRUE(run(c, directory));
     std::istringstream in(contents(directory + "/metrics.jsonl"));
@@ -402,7 +406,7 @@ TEST(Entropy, ReportsAndReducesSparsity) {
 /// Gumbel samples are a function of the seed and the step.
 TEST(Gumbel, StoppedAndResumedIsBitIdentical) {
   tasks::LanguageConfig c = conv_config();
-  c.model.gumbel = 0.5, c.train.entropy = 0.001;
+  c.model.gumbel = 0.5, c.train.entropy_weight = 0.001;
   const std::string whole = new_folder(), parts = new_folder();
   EXPECT_TRUE(run(c, whole));
   EXPECT_FALSE(run(c, parts, 5));
