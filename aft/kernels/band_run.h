@@ -104,8 +104,9 @@ struct BandTasks {
   }
   /// The biases of row t as its taps; w: those of the keys from j0 on.
   void taps_of(int64_t t, const T* w, int64_t j0, double* taps) const {
-    const int64_t begin = band.key_begin(t), end = band.key_end(t + 1);
-    for (int64_t j = begin; j < end; ++j) taps[tap(t, j)] = w[j - j0];
+    const int64_t end = band.key_end(t + 1), first = tap(t, 0);
+    for (int64_t j = band.key_begin(t); j < end; ++j)
+      taps[first + j] = w[j - j0];
   }
   /// The largest number of inner items in the band of a block of kBlockRows
   /// outer items.

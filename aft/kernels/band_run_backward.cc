@@ -289,12 +289,12 @@ class Backward {
         dw_taps.grow(exec_, l_.logspace_window().taps());
         channels.load(l_.logspace_source(strip, i), j0, j1);
         for (int64_t t = t0; t < t1; ++t) {
-          if (!f[t]) continue;
           const int64_t begin = band_.key_begin(t), end = band_.key_end(t + 1);
+          if (!f[t] || begin >= end) continue;
           const int64_t row = (t - t0) * ld - j0;
           double* sums = dw_taps.get() + l_.tap(t, begin);
           l_.taps_of(t, w + (t - t0) * ld, j0, taps.get());
-          std::fill_n(sums, std::max<int64_t>(end - begin, 0), 0.);
+          std::fill_n(sums, end - begin, 0.);
           channels.bias_gradient(t, {taps.get(), false},
                                  rows_of_[tile].get() + t * kLogSum,
                                  dw_taps.get());

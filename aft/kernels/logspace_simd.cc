@@ -25,9 +25,12 @@ inline constexpr double kEmpty = -std::numeric_limits<double>::infinity();
 
 /// sum_i exp(x_i) (n_i, d_i) = exp(m) (n, d).
 struct LogSum {
-  LogspaceVec m = hn::Set(LogspaceTag(), kEmpty), n = hn::Zero(LogspaceTag()),
-              d = hn::Zero(LogspaceTag());
+  LogspaceVec m, n, d;
 
+  static HWY_INLINE LogSum Empty() {
+    const LogspaceTag tag;
+    return {hn::Set(tag, kEmpty), hn::Zero(tag), hn::Zero(tag)};
+  }
   static HWY_INLINE LogSum Load(const double* from) {
     const LogspaceTag tag;
     return {hn::Load(tag, from), hn::Load(tag, from + kTile),
@@ -66,13 +69,13 @@ HWY_INLINE void Complement(int64_t items, int64_t rows, int64_t lo, int64_t hi,
                            bool before, bool after, const Item& item,
                            double* out) {
   ForVectors([&](size_t lane) {
-    LogSum sum;
+    LogSum sum = LogSum::Empty();
     for (int64_t i = 0, next = 0; i < rows; ++i) {
       for (; before && next < std::min(items, i + lo); ++next)
         sum.Add(item(next, lane));
       sum.Store(out + i * kLogSum + lane);
     }
-    sum = LogSum();
+    sum = LogSum::Empty();
     for (int64_t i = rows - 1, next = items - 1; after && i >= 0; --i) {
       for (; next > std::max<int64_t>(-1, i + hi); --next)
         sum.Add(item(next, lane));
@@ -87,7 +90,7 @@ HWY_INLINE void Complement(int64_t items, int64_t rows, int64_t lo, int64_t hi,
 template <class Item>
 HWY_INLINE void Total(int64_t items, const Item& item, double* out) {
   ForVectors([&](size_t lane) {
-    LogSum sum;
+    LogSum sum = LogSum::Empty();
     for (int64_t j = 0; j < items; ++j) sum.Add(item(j, lane));
     sum.Store(out + lane);
   });
@@ -228,7 +231,7 @@ HWY_INLINE void RowOf(const LogspaceWindow& w, const LogspaceTile& tile,
   const LogspaceTag tag;
   HWY_ALIGN double sums[kTile];
   ForVectors([&](size_t lane) {
-    LogSum sum;
+    LogSum sum = LogSum::Empty();
     if (outside) {
       ForSums(w, t, outside,
               [&](const double* s) { sum.Add(LogSum::Load(s + lane)); });
@@ -298,7 +301,7 @@ void OutsideGradient(const LogspaceWindow& w, const LogspaceTile& tile,
   for (int64_t j = 0; j < w.all_rows(); ++j) {
     if (tile.padded && tile.padded[j]) continue;
     ForVectors([&](size_t lane) {
-      LogSum sum;
+      LogSum sum = LogSum::Empty();
       ForSums(w, j, outside,
               [&](const double* s) { sum.Add(LogSum::Load(s + lane)); });
       const double* key = tile.keys + j * 2 * kTile + lane;
