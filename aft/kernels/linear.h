@@ -1,8 +1,7 @@
-// Linear layers for inference: y = f(x w^T + b) with weights that were packed
-// once. What a product of large matrices spends on packing w, on clearing y and
-// on passes over y for the bias, GELU and the residual is not spent here.
-// Nothing here allocates, starts a thread, throws or prints; callers split
-// rows.
+// Linear layers for inference: y = f(x w^T + b) with weights that are packed
+// once. This saves what a general matrix product spends on packing w, on
+// clearing y, and on passes over y for the bias, GELU and the residual. Nothing
+// here allocates, starts a thread, throws or prints; callers split the rows.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +11,15 @@
 
 namespace aft::kernels {
 
-/// What becomes of x w^T + b.
+/// What to do with z = x w^T + b.
 enum class Then {
-  kStore,  ///< y = it
-  kGelu,   ///< y = gelu(it), gelu(z) = z Phi(z)
-  kAdd     ///< y += it
+  kStore,  ///< y = z
+  kGelu,   ///< y = gelu(z) = z Phi(z)
+  kAdd     ///< y += z
 };
 
 /// w [outputs, inputs] in panels of kPanel outputs, [panels, inputs, kPanel],
-/// the last one filled up with zeros.
+/// the last one padded with zeros.
 inline constexpr int64_t packed_panels(int64_t outputs) {
   return (outputs + kPanel - 1) / kPanel;
 }
@@ -33,8 +32,8 @@ struct LinearKernels {
   /// w [outputs, inputs], row-major, to packed [packed_size(outputs, inputs)].
   void (*pack)(int64_t outputs, int64_t inputs, const T* w, T* packed);
   /// x [rows, inputs], rows x_stride apart, to y [rows, outputs], rows y_stride
-  /// apart; bias [outputs] or null: none. y may not overlap x. Each row is
-  /// summed in one order, whatever rows stand beside it.
+  /// apart; bias [outputs] or null: none. y must not overlap x. The result of a
+  /// row does not depend on the other rows.
   void (*run)(int64_t rows, int64_t outputs, int64_t inputs, const T* x,
               int64_t x_stride, const T* packed, const T* bias, Then then, T* y,
               int64_t y_stride);

@@ -1,10 +1,8 @@
-// AFT-conv after its kernels have become one tap each: head h has one biased
-// key, w_h at the place t + o_h of the grid, and every other pair has w = 0.
-//
+// AFT-conv with kernels of one tap: head h has one biased key, with bias w_h at
+// position t + o_h of the grid, and every other pair has w = 0.
 //   y_t = gate(q_t) * (sum_{j != t+o} exp(k_j) v_j + exp(w) exp(k_{t+o})
 //   v_{t+o}) / (the same with v = 1)
-//
-// Where t + o lies outside of the grid there is no biased key. Not causal.
+// If t + o lies outside of the grid there is no biased key. Not causal.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +12,25 @@
 
 namespace aft::kernels {
 
-/// Positions that a grid may have.
+/// Maximum number of positions of a grid.
 inline constexpr int64_t kOneTapPositions = int64_t{1} << 25;
 
 /// Up to kPanel channels [c0, c1) of one batch row on a grid of Z x Y x X
-/// positions, T = Z Y X. |w| <= FastPathLimits<T>::bias; k, q and v are any
-/// finite numbers, those of padded keys anything. Of the weights of a row, what
-/// is below 1e-22 of the largest may count as nothing.
+/// positions, T = Z Y X. |w| <= FastPathLimits<T>::bias; k, q and v may have
+/// any finite value, padded k and v any value. Weights below 1e-22 of the
+/// largest of a row may be lost.
 template <class T>
 struct OneTap {
   int64_t Z, Y, X, D, H, c0, c1;
   const T *q, *k, *v;      // [T, D] or null, [T, H], [T, D]
   const uint8_t* padded;   // [T] or null
   const T* w;              // [H]
-  const int64_t* offsets;  // [H, 3]: along Z, Y, X; any numbers
+  const int64_t* offsets;  // [H, 3]: along Z, Y, X; any values
   T* y;                    // [T, D]; must not overlap the inputs
 };
 
-/// Numbers of scratch, aligned to 64 bytes, that OneTapKernels::forward needs
-/// for Z Y lines of X positions.
+/// Size of the scratch of OneTapKernels::forward, aligned to 64 bytes, for Z Y
+/// lines of X positions.
 constexpr int64_t one_tap_scratch(int64_t lines, int64_t X) {
   return (3 * lines + 2) * X * 2 * kPanel;
 }
@@ -54,9 +52,9 @@ struct OneTapBias {
   const int64_t* offsets;
 };
 
-/// The whole operator: y [B, T, D], T the product of the grid and at most
-/// kOneTapPositions. The problem is not causal. O(T D) time; memory: scratch
-/// for each thread.
+/// The whole operator: y [B, T, D], where T is the product of the grid and at
+/// most kOneTapPositions. Not causal. O(T D) time; memory: the scratch of each
+/// thread.
 template <class T>
 void run_one_tap(const Exec&, const Problem<T>&, const OneTapBias<T>&, T* y);
 

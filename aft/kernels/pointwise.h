@@ -1,4 +1,4 @@
-// What a training step does number by number, each in one pass over memory:
+// The elementwise operations of a training step, each in one pass over memory:
 // GELU with its bias, dropout with the residual, AdamW. Nothing here allocates,
 // starts a thread, throws or prints; callers split the work.
 #pragma once
@@ -18,42 +18,42 @@ struct AdamWStep {
   double scale, beta1, beta2, lr, decay, rate, root, eps;
 };
 
-/// Which numbers a dropout keeps: those whose hash of (seed, place) is not
-/// below a threshold, so that backward needs no mask, and any split into pieces
-/// gives the same. With h = place mod 2^32, in 32 bits,
+/// Which elements dropout keeps: those whose hash of (seed, index) is not below
+/// a threshold, so that backward needs no mask and the result does not depend
+/// on how the work is split. With h = index mod 2^32, in 32 bits,
 ///   h ^= a,  h = (h ^ h >> 16) 0x85EBCA6B + b,  h = (h ^ h >> 13) 0xC2B2AE35
-/// and h ^ h >> 16 is the hash.
+/// the hash is h ^ h >> 16.
 struct Dropout {
   uint64_t seed;
   double
-      p;  // dropped with probability p in [0, 1); kept ones grow by 1/(1 - p)
+      p;  // probability of being dropped, in [0, 1); others grow by 1/(1 - p)
 
   struct Words {
     uint32_t a, b;
   };
-  /// For the places that share place >> 32: each 2^32 get another seed.
-  Words words(uint64_t place) const {
+  /// For the elements that share index >> 32: each 2^32 have another seed.
+  Words words(uint64_t index) const {
     const uint64_t x =
-        base::scramble_high(seed + (place >> 32) * base::kSplitMixStep);
+        base::scramble_high(seed + (index >> 32) * base::kSplitMixStep);
     return {static_cast<uint32_t>(x), static_cast<uint32_t>(x >> 32)};
   }
-  /// A hash below it: dropped.
+  /// Elements with a hash below this are dropped.
   uint32_t limit() const { return static_cast<uint32_t>(p * 0x1p32); }
 };
 
 template <class T>
 struct PointwiseKernels {
-  /// y = gelu(x + b), gelu(x) = x Phi(x), for `rows` rows of n numbers; b [n].
+  /// y = gelu(x + b), gelu(x) = x Phi(x), for `rows` rows of n elements; b [n].
   /// Absolute error below 5e-7 |x|. y may be x.
   void (*gelu)(int64_t rows, int64_t n, const T* x, const T* b, T* y);
   /// dx = dy gelu'(x + b), and db [n] += the sum of its rows. dx may be dy.
   void (*gelu_backward)(int64_t rows, int64_t n, const T* x, const T* b,
                         const T* dy, T* dx, T* db);
-  /// y[i] = r[i] + kept(first + i) x[i] / (1 - p) for n numbers; r null: 0. The
-  /// backward pass is the same with dy for x and no r.
+  /// y[i] = r[i] + kept(first + i) x[i] / (1 - p) for n elements; r null: 0.
+  /// The backward pass is the same with dy for x and no r.
   void (*dropout)(const Dropout&, int64_t first, int64_t n, const T* x,
                   const T* r, T* y);
-  /// grad is read, the rest updated.
+  /// Reads grad, updates the others.
   void (*adamw)(const AdamWStep&, int64_t n, const T* grad, T* p, T* m, T* v);
   /// The sum of squares, in double.
   double (*squares)(int64_t n, const T* x);

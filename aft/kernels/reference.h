@@ -9,10 +9,9 @@
 //   simple  w = 0                                                       (Eq. 5)
 //   full    w [Tq, Tk], dense or factorised as u v_pos^T                (Eq. 7)
 //   local   w_tj where |t - j| < window, 0 elsewhere                    (Eq. 4)
-//   conv    w of the place of j relative to t on a grid, for each head  (Eq. 6)
-//
-// The oracle of every test: right for every finite input (keys of 1e4, biases
-// of +-1e3), O(B Tq Tk D), no regard for speed. The fast kernels: kernels.h.
+//   conv    w by position of j relative to t on a grid, per head        (Eq. 6)
+// The oracle of every test: correct for every finite input (keys of 1e4, biases
+// of +-1e3), O(B Tq Tk D), not optimised. The fast kernels: kernels.h.
 #pragma once
 
 #include <algorithm>
@@ -47,7 +46,7 @@ struct Inputs {
   const double* q = nullptr;        ///< [B, Tq, D]; null: as Gate::kNone
   const double* k = nullptr;        ///< [B, Tk, H]
   const double* v = nullptr;        ///< [B, Tk, D]
-  const uint8_t* padded = nullptr;  ///< [B, Tk], nonzero: key takes no part
+  const uint8_t* padded = nullptr;  ///< [B, Tk], nonzero: key is masked
 };
 
 // ---- The position biases ----------------------------------------------------
@@ -85,7 +84,7 @@ inline Bias local_bias(const double* w, int64_t Tk, int64_t window,
 }
 
 /// conv: the positions are the cells of a grid of 1, 2 or 3 axes in row-major
-/// order. A kernel size is odd, or anything from 1 when causal (1 axis only).
+/// order. Kernel sizes are odd, or any size >= 1 if causal (1 axis only).
 struct Grid {
   std::vector<int64_t> size;
   std::vector<int64_t> kernel;
@@ -173,9 +172,9 @@ inline void check_heads(int64_t D, int64_t H) {
 }
 
 /// p_tj = exp(k_j + w_tj) / den_t, j = 0 .. Tk - 1: the share of each key in
-/// the output of position t; 0 for a key that takes no part. Subtracting the
-/// largest exponent of this very row keeps every exp in [0, 1] and their sum in
-/// [1, Tk], whatever the size of the keys.
+/// the output of position t; 0 for a masked key. Subtracting the largest
+/// exponent of the row keeps every exp in [0, 1] and their sum in [1, Tk],
+/// whatever the size of the keys.
 inline std::vector<double> shares(const Shape& s, const Inputs& in,
                                   const Bias& bias, int64_t b, int64_t t,
                                   int64_t h) {
@@ -204,7 +203,7 @@ inline double average(const Shape& s, const Inputs& in,
   return r;
 }
 
-/// y [B, Tq, D], overwritten. A row without any key gives 0.
+/// y [B, Tq, D], overwritten. 0 in rows without any key.
 inline void forward(const Shape& s, const Inputs& in, const Bias& bias,
                     double* y) {
   check_heads(s.D, s.H);
@@ -226,7 +225,7 @@ inline void forward(const Shape& s, const Inputs& in, const Bias& bias,
 
 /// dq, dk, dv have the shapes of q, k, v and are overwritten.
 struct Gradients {
-  double* dq = nullptr;  ///< null where q is null
+  double* dq = nullptr;  ///< null if q is
   double* dk = nullptr;
   double* dv = nullptr;
   BiasGradient dw;  ///< empty: not wanted; else one of the makers below
@@ -275,7 +274,7 @@ inline void backward(const Shape& s, const Inputs& in, const Bias& bias,
   }
 }
 
-// ---- From dw to the gradients of the parameters; all add, the caller zeroes -
+// ---- From dw to gradients of the parameters; these add to their output ------
 
 /// full: dense dw [Tq, Tk].
 inline BiasGradient full_gradient(double* dw, int64_t Tk) {
@@ -314,10 +313,10 @@ inline void factorised_backward(const double* dw, const double* u,
 
 // ---- Step: the causal operator on one sequence, position by position --------
 
-/// Keeps the last `window` keys and values and folds the older ones, whose bias
-/// is 0, into m = max k_j, n = sum exp(k_j - m) v_j and d = sum exp(k_j - m).
+/// Keeps the last `window` keys and values, and of the older ones, whose bias
+/// is 0, only m = max k_j, n = sum exp(k_j - m) v_j and d = sum exp(k_j - m).
 ///   simple: window = 0
-///   local, causal conv of 1 axis: their window; window_only forgets the rest
+/// local, causal conv of 1 axis: their window; window_only drops the rest
 ///   full: window < 0, all keys are kept
 struct Stream {
   struct Key {
@@ -342,13 +341,14 @@ struct Stream {
   }
 
   /// One position: q [D] (null: no gate), k [H], v [D] to y [D]. w_t(j, h) is
-  /// the bias of position j, counted from 0, and is asked in the window alone.
+  /// the bias of position j, counted from 0; it is called only for j in the
+  /// window.
   void step(const double* q, const double* k, const double* v,
             const std::function<double(int64_t j, int64_t h)>& w_t, double* y) {
     kept.push_back({{k, k + H}, {v, v + D}});
     ++length;
     if (window >= 0 && static_cast<int64_t>(kept.size()) > window) {
-      if (!window_only) pack(kept.front());
+      if (!window_only) add_to_past(kept.front());
       kept.pop_front();
     }
     const int64_t first = length - static_cast<int64_t>(kept.size());
@@ -373,7 +373,7 @@ struct Stream {
     }
   }
 
-  void pack(const Key& key) {
+  void add_to_past(const Key& key) {
     for (int64_t h = 0; h < H; ++h) {
       const double larger = std::max(m[h], key.k[h]);
       if (larger == kMinusInfinity) continue;

@@ -1,6 +1,6 @@
-// Whole operators out of the kernels: which calls, in which order, on which
-// pieces. Memory and threads come from the caller (Exec), so this side of the
-// wall still knows neither torch nor a thread pool.
+// Whole operators, composed of the kernels: which calls, in which order, on
+// which pieces. Memory and threads come from the caller (Exec), so nothing here
+// depends on torch or on a thread pool.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@ namespace aft::kernels {
 /// Where memory and threads come from.
 struct Exec {
   int threads = 1;
-  /// f(begin, end) over pieces of [0, n), at once if it likes; must not swallow
-  /// exceptions.
+  /// Calls f(begin, end) for pieces that cover [0, n), possibly concurrently.
+  /// Must propagate exceptions.
   std::function<void(int64_t n, const std::function<void(int64_t, int64_t)>& f)>
       parallel;
   /// `bytes` of memory, aligned to 64.
   std::function<std::shared_ptr<void>(size_t bytes)> allocate;
 
-  /// One thread, memory of the C++ library.
+  /// One thread, memory from the C++ library.
   static Exec serial();
 };
 
 /// Row-major and contiguous: q [B, Tq, D] or null (no gate), k [B, Tk, H], v
-/// [B, Tk, D], padded [B, Tk] or null. H = D but for conv, where H divides D
+/// [B, Tk, D], padded [B, Tk] or null. H = D except in conv, where H divides D
 /// and channel c belongs to head c / (D / H).
 template <class T>
 struct Problem {
@@ -36,26 +36,27 @@ struct Problem {
   const uint8_t* padded;
 };
 
-/// Gradients, all overwritten; dq is null where q is.
+/// Gradients, all overwritten; dq is null if q is.
 template <class T>
 struct Gradients {
   T *dq, *dk, *dv;
 };
 
-/// AFT-simple. y [B, Tq, D]. O(T) time. Backward needs nothing saved; what the
-/// forward pass may leave for it, states [B, simple_states(Tq), 3, D] (causal
-/// only, null: not wanted), saves it a look at the keys.
+/// AFT-simple. y [B, Tq, D]. O(T) time. Backward needs nothing from forward,
+/// but reads the keys once less if it gets the states [B, simple_states(Tq), 3,
+/// D] that forward writes (causal only; null: not wanted).
 template <class T>
 void run_simple(const Exec&, const Problem<T>&, T* y, T* states = nullptr);
 template <class T>
 void run_simple_backward(const Exec&, const Problem<T>&, const T* dy,
                          const T* states, const Gradients<T>&);
 
-/// What a piece of dw is for: what belongs to its rows (u, or w itself), or to
-/// its keys (v).
+/// Which parameters a piece of dw contributes to: those of its rows (u, or w
+/// itself) or those of its keys (v).
 enum class BandSide { kRows, kKeys };
 
-/// The biases of full and local. Calls may come from several threads at once.
+/// The biases of full and local. The functions are called from several threads
+/// concurrently.
 template <class T>
 struct BandBias {
   int64_t window;    // |t - j| < window; < 0: everything (full), 0: simple
@@ -68,22 +69,22 @@ struct BandBias {
   std::function<void(int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* w,
                      int64_t ld)>
       keys;
-  /// Takes a piece of dw, in the layout of `rows`, to be added up; empty: not
-  /// wanted. Each piece comes twice, once for each side, in order; the sides
-  /// may come at once from two threads.
+  /// Adds a piece of dw, in the layout of `rows`, to the gradients; empty: dw
+  /// is not wanted. Each piece comes twice, once per side, in order; the two
+  /// sides may come concurrently.
   std::function<void(int64_t t0, int64_t t1, int64_t j0, int64_t j1,
                      const T* dw, int64_t ld, BandSide side)>
       take;
 };
 
-/// What the forward pass of full, local and conv leaves for the backward pass
-/// (null members: not wanted).
+/// What the forward pass of full, local and conv saves for the backward pass
+/// (null: not wanted).
 template <class T>
 struct Saved {
   T* r;             // [B, Tq, D] num / den
   T* den;           // [B, Tq, H] relative to the reference of the panel
-  uint8_t* unsafe;  // what needs the exact path: full, local: rows, [Tq]; conv:
-                    // channels, [B, D]
+  uint8_t* unsafe;  // what is beyond FastPathLimits: rows [Tq] with such a bias
+                    // (full, local), channels [B, D] (conv)
 };
 
 /// AFT-full and AFT-local. O(T window D) time; memory O(B T D) and a block of

@@ -135,6 +135,26 @@ at::Tensor Checked::parameter(const char* name, const at::Tensor& x,
   return x.to(k.scalar_type()).contiguous();
 }
 
+void Checked::check_grid(const std::vector<int64_t>& grid) const {
+  const int64_t dims = static_cast<int64_t>(grid.size());
+  TORCH_CHECK(dims >= 1 && dims <= 3, "aft::", op,
+              ": grid must have 1, 2 or 3 sizes, got ", dims);
+  int64_t positions = 1;
+  for (int64_t n : grid) {
+    TORCH_CHECK(n >= 1 && n <= Tk, "aft::", op,
+                ": sizes of grid must lie between 1 and T = ", Tk, ", got ",
+                at::IntArrayRef(grid));
+    positions *= n;
+  }
+  TORCH_CHECK(positions == Tk, "aft::", op, ": grid must hold T = ", Tk,
+              " positions, got ", at::IntArrayRef(grid), ", which holds ",
+              positions);
+  TORCH_CHECK(Tq == Tk, "aft::", op, ": q must have the T of k, ", Tk, ", got ",
+              Tq);
+  TORCH_CHECK(!causal || dims == 1, "aft::", op,
+              ": causal needs a grid of 1 size, got ", dims);
+}
+
 bool Checked::use_kernels() const {
   return k.device().is_cpu() && !composite_everywhere;
 }

@@ -6,6 +6,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "aft/kernels/run.h"
 #include "aft/ops/ops.h"
@@ -29,6 +30,9 @@ struct Checked {
   at::Tensor parameter(const char* name, const at::Tensor& x,
                        const std::vector<int64_t>& expected,
                        const std::string& shape) const;
+  /// Throws c10::Error unless `grid` has 1 to 3 sizes (1 if causal) and Tq = Tk
+  /// positions.
+  void check_grid(const std::vector<int64_t>& grid) const;
   /// Whether the kernels compute this operator, with a sigmoid gate fused. If
   /// not, the composite path computes everything but the gate.
   bool use_kernels() const;

@@ -41,7 +41,7 @@ Tensor finite(const Tensor& x) { return x.masked_fill(x == -kInf, 0); }
 
 /// The arguments, with tensors as [G, T, B, channels]. In conv, each of the G =
 /// H heads has its own bias; otherwise G = 1.
-struct Problem {
+struct BlockProblem {
   const Bias& bias;
   bool causal;
   int64_t B, Tq, Tk, G, limit;  // limit: elements per temporary block
@@ -50,8 +50,8 @@ struct Problem {
   // hence key block j with the row blocks [j - after, j + before]. For all
   // other pairs w = 0.
   int64_t before, after;
-  Problem(const Tensor& keys, const Tensor& values, const Tensor& padded,
-          const Bias& how, int64_t rows, bool is_causal)
+  BlockProblem(const Tensor& keys, const Tensor& values, const Tensor& padded,
+               const Bias& how, int64_t rows, bool is_causal)
       : bias(how), causal(is_causal), B(keys.size(0)), Tq(rows) {
     G = bias.grid.empty() ? 1 : keys.size(2);
     Tk = keys.size(1);
@@ -138,9 +138,9 @@ struct Pair {
 
 /// Where w applies: inside [t, j] (undefined: everywhere) and, in conv, the
 /// flat index of the tap of each pair [t * j] (0 outside).
-struct Window {
+struct PairWindow {
   Tensor row, key, inside, tap;
-  Window(const Problem& p, const Pair& pair) {
+  PairWindow(const BlockProblem& p, const Pair& pair) {
     const auto index = p.k.options().dtype(at::kLong);
     const Bias& bias = p.bias;
     row = at::arange(pair.t.begin, pair.t.end, index).unsqueeze(1);
@@ -167,7 +167,8 @@ struct Window {
 };
 
 /// w_tj for the block, [G, t, j].
-Tensor bias_block(const Problem& p, const Window& window, const Pair& pair) {
+Tensor bias_block(const BlockProblem& p, const PairWindow& window,
+                  const Pair& pair) {
   const Bias& bias = p.bias;
   Tensor w;
   if (window.tap.defined()) {
@@ -185,8 +186,8 @@ Tensor bias_block(const Problem& p, const Window& window, const Pair& pair) {
 }
 
 /// The backward of bias_block: adds dw [G, t, j] to the gradients.
-void add_bias_gradient(const Problem& p, const Window& window, const Pair& pair,
-                       Tensor dw, const Gradients& out) {
+void add_bias_gradient(const BlockProblem& p, const PairWindow& window,
+                       const Pair& pair, Tensor dw, const Gradients& out) {
   if (window.inside.defined()) dw = dw.masked_fill(~window.inside, 0);
   if (window.tap.defined()) {
     out.dw.flatten(1).index_add_(1, window.tap, dw.flatten(1));
@@ -211,7 +212,7 @@ Tensor strays(const Tensor& k, const Tensor& reference) {
 }
 
 template <class Visit>
-void for_each_pair(const Problem& p, const Visit& visit) {
+void for_each_pair(const BlockProblem& p, const Visit& visit) {
   std::vector<Tensor> stray = {at::zeros({}, p.k.options().dtype(at::kBool))};
   for (int64_t i = 0; i < 2 * blocks(p.Tk); ++i) {
     const Tensor k = cut(p.k, block(i / 2, p.Tk));
@@ -234,14 +235,14 @@ void for_each_pair(const Problem& p, const Visit& visit) {
 
 /// exp(k_j + w_tj) = row_tj key_j exp(top_t + reference).
 struct Factors {
-  const Problem& p;
-  Window window;
+  const BlockProblem& p;
+  PairWindow window;
   Tensor k, v, w;    // of the block; w [G, t, j] is -inf if masked
   Tensor row, key;   // [G, t, j], [G, j, B, channels of k]
   Tensor top;        // [G, t, 1, 1]; -inf if a row sees no key
   Tensor reference;  // [G, 1, B, channels of k]
   Tensor exact;      // [t]: rows for which this is not safe; or undefined
-  Factors(const Problem& problem, const Pair& pair)
+  Factors(const BlockProblem& problem, const Pair& pair)
       : p(problem), window(p, pair), k(cut(p.k, pair.j)), v(cut(p.v, pair.j)) {
     const Tensor unseen = pair.diagonal ? window.key > window.row : Tensor();
     w = bias_block(p, window, pair);
@@ -292,7 +293,7 @@ Tensor times(const Tensor& a, const Tensor& x) {
   return at::bmm(a, x.flatten(2)).unflatten(2, {x.size(2), x.size(3)});
 }
 
-void forward_pair(const Problem& p, const Pair& pair, const State& sum) {
+void forward_pair(const BlockProblem& p, const Pair& pair, const State& sum) {
   const Factors f(p, pair);
   const State part{f.reference + f.top, times(f.row, f.key * f.v),
                    times(f.row, f.key)};
@@ -310,7 +311,7 @@ void forward_pair(const Problem& p, const Pair& pair, const State& sum) {
 }
 
 /// The sums for all rows: den = exp(m) d.
-State reduce(const Problem& p) {
+State reduce(const BlockProblem& p) {
   const State sum = nothing(p.k, p.v, p.Tq);
   if (!p.bias.window_only) {
     const State keys{p.k, p.v, p.k.new_ones({1}).expand_as(p.k)};
@@ -324,7 +325,7 @@ State reduce(const Problem& p) {
 /// The weight of key j in row t, times dr_t, is exp(k_j + w_tj + m_t) n_t. With
 /// d_t the sum of n_t r_t over a head, and sums over t:
 ///   dv_j = sum of exp(...) n_t,  dk_j = v_j dv_j - sum of exp(...) d_t
-void backward_pair(const Problem& p, const Pair& pair, const State& rows,
+void backward_pair(const BlockProblem& p, const Pair& pair, const State& rows,
                    const Tensor& r, const Gradients& out) {
   const Factors f(p, pair);
   const State x = cut(rows, pair.t);
@@ -362,7 +363,7 @@ void backward_pair(const Problem& p, const Pair& pair, const State& rows,
 Reduced forward(const Tensor& k, const Tensor& v, const Tensor& padded,
                 const Bias& bias, int64_t Tq, bool causal) {
   const at::NoGradGuard no_grad;
-  const Problem p(k, v, padded, bias, Tq, causal);
+  const BlockProblem p(k, v, padded, bias, Tq, causal);
   const State sum = reduce(p);
   const Tensor lse = p.outward(sum.m + sum.d.log());
   return {p.outward(sum.n.div_(sum.d.masked_fill_(sum.d == 0, 1))), lse};
@@ -372,7 +373,7 @@ Gradients backward(const Tensor& dr, const Tensor& k, const Tensor& v,
                    const Tensor& padded, const Bias& bias, bool causal,
                    const Tensor& r, const Tensor& lse) {
   const at::NoGradGuard no_grad;
-  const Problem p(k, v, padded, bias, r.size(1), causal);
+  const BlockProblem p(k, v, padded, bias, r.size(1), causal);
   const Tensor rows = p.inward(r);
   State x{-p.inward(lse), p.inward(dr), {}};
   // A large log den has too few fractional bits to be used as an exponent.

@@ -106,23 +106,8 @@ at::Tensor conv(const OptionalTensor& q, const at::Tensor& k,
                 const std::vector<int64_t>& grid, bool window_only,
                 const Common& common) {
   const Checked c = check("conv", q, k, v, common, true);
+  c.check_grid(grid);
   const int64_t dims = static_cast<int64_t>(grid.size());
-  TORCH_CHECK(dims >= 1 && dims <= 3,
-              "aft::conv: grid must have 1, 2 or 3 sizes, got ", dims);
-  int64_t positions = 1;
-  for (int64_t n : grid) {
-    TORCH_CHECK(n >= 1 && n <= c.Tk,
-                "aft::conv: sizes of grid must lie between 1 and T = ", c.Tk,
-                ", got ", at::IntArrayRef(grid));
-    positions *= n;
-  }
-  TORCH_CHECK(positions == c.Tk, "aft::conv: grid must hold T = ", c.Tk,
-              " positions, got ", at::IntArrayRef(grid), ", which holds ",
-              positions);
-  TORCH_CHECK(c.Tq == c.Tk, "aft::conv: q must have the T of k, ", c.Tk,
-              ", got ", c.Tq);
-  TORCH_CHECK(!c.causal || dims == 1,
-              "aft::conv: causal needs a grid of 1 size, got ", dims);
   TORCH_CHECK(w.defined() && w.dim() == dims + 1 && w.size(0) == c.H,
               "aft::conv: w must be [H, kernel...] = [", c.H, ", ", dims,
               " kernel sizes] for k ", shape_of(k), " and a grid of ", dims,

@@ -42,34 +42,28 @@ at::Tensor one_tap_op(MaybeTensor q, const at::Tensor& k, const at::Tensor& v,
 
 }  // namespace
 
+// The arguments that end every schema.
+#define AFT_COMMON                                         \
+  "Tensor? key_padding_mask=None, bool causal=False, str " \
+  "gate=\"sigmoid\") -> Tensor"
+
 TORCH_LIBRARY(aft, m) {
-  m.def(
-      "simple(Tensor? q, Tensor k, Tensor v, *, Tensor? key_padding_mask=None, "
-      "bool causal=False, "
-      "str gate=\"sigmoid\") -> Tensor",
-      &simple_op);
+  m.def("simple(Tensor? q, Tensor k, Tensor v, *, " AFT_COMMON, &simple_op);
   m.def(
       "full(Tensor? q, Tensor k, Tensor v, *, Tensor? u=None, Tensor? "
-      "v_pos=None, Tensor? w=None, "
-      "Tensor? key_padding_mask=None, bool causal=False, str gate=\"sigmoid\") "
-      "-> Tensor",
+      "v_pos=None, Tensor? w=None, " AFT_COMMON,
       &full_op);
   m.def(
       "local(Tensor? q, Tensor k, Tensor v, int window, *, Tensor? u=None, "
-      "Tensor? v_pos=None, Tensor? w=None, "
-      "bool window_only=False, Tensor? key_padding_mask=None, bool "
-      "causal=False, str gate=\"sigmoid\") -> Tensor",
+      "Tensor? v_pos=None, Tensor? w=None, bool window_only=False, " AFT_COMMON,
       &local_op);
   m.def(
-      "conv(Tensor? q, Tensor k, Tensor v, Tensor w, int[] grid, *, bool "
-      "window_only=False, "
-      "Tensor? key_padding_mask=None, bool causal=False, str gate=\"sigmoid\") "
-      "-> Tensor",
+      "conv(Tensor? q, Tensor k, Tensor v, Tensor w, int[] grid, *, "
+      "bool window_only=False, " AFT_COMMON,
       &conv_op);
   m.def(
-      "one_tap(Tensor? q, Tensor k, Tensor v, Tensor w, Tensor offsets, int[] "
-      "grid, *, Tensor? key_padding_mask=None, bool causal=False, str "
-      "gate=\"sigmoid\") -> Tensor",
+      "one_tap(Tensor? q, Tensor k, Tensor v, Tensor w, Tensor offsets, "
+      "int[] grid, *, " AFT_COMMON,
       &one_tap_op);
 }
 

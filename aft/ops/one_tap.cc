@@ -1,6 +1,7 @@
 // aft::one_tap: one biased key per head. The kernels implement only the forward
-// pass, for |w| <= Safe and not causal. All other cases (gradients, other
-// devices, causal, larger biases) run conv with the equivalent one-hot kernel.
+// pass, for |w| <= FastPathLimits<T>::bias and not causal. All other cases
+// (gradients, other devices, causal, larger biases) run conv with the
+// equivalent one-hot kernel.
 #include "aft/kernels/one_tap.h"
 
 #include <ATen/ATen.h>
@@ -13,26 +14,6 @@
 
 namespace aft::ops {
 namespace {
-
-void check_grid(const Checked& c, const std::vector<int64_t>& grid) {
-  const int64_t dims = static_cast<int64_t>(grid.size());
-  TORCH_CHECK(dims >= 1 && dims <= 3,
-              "aft::one_tap: grid must have 1, 2 or 3 sizes, got ", dims);
-  int64_t positions = 1;
-  for (int64_t n : grid) {
-    TORCH_CHECK(n >= 1 && n <= c.Tk,
-                "aft::one_tap: sizes of grid must lie between 1 and T = ", c.Tk,
-                ", got ", at::IntArrayRef(grid));
-    positions *= n;
-  }
-  TORCH_CHECK(positions == c.Tk, "aft::one_tap: grid must hold T = ", c.Tk,
-              " positions, got ", at::IntArrayRef(grid), ", which holds ",
-              positions);
-  TORCH_CHECK(c.Tq == c.Tk, "aft::one_tap: q must have the T of k, ", c.Tk,
-              ", got ", c.Tq);
-  TORCH_CHECK(!c.causal || dims == 1,
-              "aft::one_tap: causal needs a grid of 1 size, got ", dims);
-}
 
 /// Returns the validated offsets [H, dims] on the CPU.
 at::Tensor check_offsets(const Checked& c, const at::Tensor& offsets,
@@ -100,7 +81,7 @@ at::Tensor one_hot(const Checked& c, const at::Tensor& w,
 }
 
 template <class T>
-bool safe(const at::Tensor& w) {
+bool within_limits(const at::Tensor& w) {
   const T* x = w.data_ptr<T>();
   return std::all_of(x, x + w.numel(), [](T value) {
     return std::abs(value) <=
@@ -115,7 +96,7 @@ at::Tensor one_tap(const OptionalTensor& q, const at::Tensor& k,
                    const at::Tensor& offsets, const std::vector<int64_t>& grid,
                    const Common& common) {
   const Checked c = check("one_tap", q, k, v, common, true);
-  check_grid(c, grid);
+  c.check_grid(grid);
   TORCH_CHECK(w.defined(), "aft::one_tap: w must be [H] = [", c.H,
               "], got nothing");
   const at::Tensor parameter =
@@ -123,11 +104,11 @@ at::Tensor one_tap(const OptionalTensor& q, const at::Tensor& k,
   const at::Tensor here =
       check_offsets(c, offsets, static_cast<int64_t>(grid.size()));
   const at::Tensor gate = c.fused_q();
-  const bool fast = c.use_kernels() && !c.causal &&
-                    c.Tk <= kernels::kOneTapPositions &&
-                    !records({gate, c.k, c.v, parameter}) &&
-                    (c.k.scalar_type() == at::kDouble ? safe<double>
-                                                      : safe<float>)(parameter);
+  const bool fast =
+      c.use_kernels() && !c.causal && c.Tk <= kernels::kOneTapPositions &&
+      !records({gate, c.k, c.v, parameter}) &&
+      (c.k.scalar_type() == at::kDouble ? within_limits<double>
+                                        : within_limits<float>)(parameter);
   if (!fast)
     return conv(q, k, v, one_hot(c, parameter, here, grid), grid, false,
                 common);

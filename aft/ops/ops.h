@@ -73,7 +73,7 @@ at::Tensor conv(const OptionalTensor& q, const at::Tensor& k,
 /// offsets must be <= 0.
 ///
 /// Time O(T D), whatever the offsets, on the CPU if autograd does not record,
-/// the operator is not causal, |w| <= kernels::Safe<T>::bias and the grid has
+/// the operator is not causal, |w| <= kernels::FastPathLimits<T>::bias and the grid has
 /// at most kernels::kOneTapPositions positions. Otherwise it runs conv with the
 /// one-hot kernel.
 at::Tensor one_tap(const OptionalTensor& q, const at::Tensor& k,

@@ -119,9 +119,9 @@ at::Tensor kept(const at::Tensor& x, const kernels::Dropout& how,
 /// y = r + drop(x); r may be undefined. row: the index of the first row.
 at::Tensor drop(const at::Tensor& x, const at::Tensor& r, double p,
                 uint64_t seed, int64_t row) {
-  const int64_t place = row > 0 ? x.numel() / x.size(0) * row : 0;
+  const int64_t index = row > 0 ? x.numel() / x.size(0) * row : 0;
   if (!has_kernels(x)) {
-    const at::Tensor y = (x * (1 / (1 - p))).mul_(kept(x, {seed, p}, place));
+    const at::Tensor y = (x * (1 / (1 - p))).mul_(kept(x, {seed, p}, index));
     return r.defined() ? r + y : y;
   }
   at::Tensor y = at::empty_like(x);
@@ -130,7 +130,7 @@ at::Tensor drop(const at::Tensor& x, const at::Tensor& r, double p,
     scalar_t* to = y.data_ptr<scalar_t>();
     at::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) {
       kernels::pointwise_kernels<scalar_t>().dropout(
-          {seed, p}, place + begin, end - begin, from + begin,
+          {seed, p}, index + begin, end - begin, from + begin,
           add ? add + begin : nullptr, to + begin);
     });
   });

@@ -7,20 +7,20 @@ Functions on tensors, differentiable, with memory linear in the sequence:
     aft.simple   w = 0
     aft.full     any w, dense or factorised as u v_pos^T
     aft.local    the same, inside a window of positions; 0 outside
-    aft.conv     w by distance, one kernel a head, on 1d, 2d and 3d grids
-    aft.one_tap   conv with kernels of one tap each
+    aft.conv     w by relative position, one kernel per head, on 1d to 3d grids
+    aft.one_tap  conv with kernels of one tap each
 
-Layers with the projections around them, to put where multi-head attention
-stood: aft.nn.AFTSimple, AFTFull, AFTLocal, AFTConv.
+Layers with the projections around them, to replace multi-head attention:
+aft.nn.AFTSimple, AFTFull, AFTLocal, AFTConv.
 
     import torch, aft
     layer = aft.nn.AFTLocal(512, max_len=1024, window=32, causal=True)
     y = layer(torch.randn(8, 1024, 512))            # [8, 1024, 512]
 
-Importing the package loads the operators (torch.ops.aft.*) from libaft.so. The
-environment variable AFT_LIBRARY names the file; where it is not set, the file
-is looked for beside the package, in the lib directory the package is installed
-under, and in build/release of a checkout.
+Importing the package loads the operators (torch.ops.aft.*) from libaft.so: from
+the file named by the environment variable AFT_LIBRARY, or, if it is not set,
+from the package directory, the lib directory above it, or build/release of a
+checkout.
 """
 
 import os
@@ -33,9 +33,9 @@ _NAME = "libaft.so"
 
 
 def _places():
-    """Where libaft.so may be, best first."""
+    """Candidate paths of libaft.so, in order of preference."""
     named = os.environ.get("AFT_LIBRARY")
-    if named:  # who names a file wants that one and no other
+    if named:  # no fallback for an explicit path
         return [Path(named).expanduser().absolute()]
     package = Path(__file__).resolve().parent
     places = [package / _NAME]
@@ -54,8 +54,8 @@ def _places():
 
 
 def _load():
-    """Registers torch.ops.aft.*; the path of the library that did it."""
-    if hasattr(torch.ops.aft, "simple"):  # loaded already, by someone else
+    """Registers torch.ops.aft.*. Returns the path of the library."""
+    if hasattr(torch.ops.aft, "simple"):  # already registered
         return None
     places = _places()
     for place in places:
@@ -76,7 +76,7 @@ def _load():
     )
 
 
-#: The libaft.so that was loaded; None if the operators were there before.
+#: The libaft.so that was loaded; None if the operators were already registered.
 library_path = _load()
 
 from .functional import conv, full, local, one_tap, simple, single  # noqa: E402

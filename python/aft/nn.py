@@ -1,24 +1,23 @@
-"""AFT layers: torch.nn.Modules to put where multi-head self attention stood.
+"""AFT layers: torch.nn.Modules that replace multi-head self attention.
 
     q, k, v = query(x), key(x), value(x)
     y = out(act(q) * sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + w_tj))
 
-x [B, T, dim] to y [B, T, dim]; AFTConv takes grids [B, dim, H, W] too. What all
-layers have in common:
+x [B, T, dim] to y [B, T, dim]; AFTConv also takes grids [B, dim, H, W].
+Arguments of all layers:
 
-key_padding_mask (forward): bool [B, T], True where a key is padding and takes
-    no part, as in torch.nn.MultiheadAttention. Its own output is computed all
-    the same.
-causal: an output sees no input after it.
-out: whether the projection `out` follows.
-gate: act, one of GATES. With "none" there is no projection `query`
-    (the paper's ablation).
+key_padding_mask (forward): bool [B, T]; True: the key is masked, as in
+    torch.nn.MultiheadAttention. The output at that position is still computed.
+causal: an output does not depend on later inputs.
+out: whether to apply the projection `out`.
+gate: act, one of GATES. With "none" there is no projection `query` (the paper's
+    ablation).
 device, dtype: of the parameters, as in torch.nn.
 
-key.bias shifts all keys alike and cancels: its gradient is 0 up to rounding. It
-is there because the paper's parameter counts have it.
+key.bias shifts all keys equally and cancels: its gradient is 0 up to rounding.
+It exists because the paper's parameter counts include it.
 
-Parameter names are those of the C++ modules (aft::nn): a state_dict fits both.
+Parameters have the names of the C++ modules (aft::nn): a state_dict fits both.
 """
 
 import math
@@ -34,13 +33,19 @@ __all__ = ["AFTConv", "AFTFull", "AFTLocal", "AFTSimple", "GATES"]
 GATES = tuple("sigmoid relu tanh gelu silu softplus identity none".split())
 Mask = Optional[Tensor]
 
-#: Standard deviation that position biases start with: factors u and v, dense w.
+#: Initial standard deviation of position biases: factors u and v, dense w.
 POSITION_STD = 0.01
-#: The same for AFTConv's raw kernels, which must not start constant: with
-#: gamma = beta = 0 nothing would ever learn. Their scale is divided out.
+#: The same for AFTConv's raw kernels. They must not be constant: with gamma =
+#: beta = 0, nothing would ever learn. Their scale is divided out.
 RAW_STD = 0.02
-#: Added to the standard deviation that raw kernels are divided by.
+#: Added to the standard deviation by which raw kernels are divided.
 RAW_EPS = 1e-5
+
+
+def _common(causal, out, gate, device, dtype):
+    """The arguments of all layers, as _Layer takes them."""
+    options = {"causal": causal, "out": out, "gate": gate}
+    return dict(options, device=device, dtype=dtype)
 
 
 class _Layer(nn.Module):
@@ -102,8 +107,7 @@ class AFTSimple(_Layer):
         device=None,
         dtype=None,
     ):
-        common = {"causal": causal, "out": out, "gate": gate}
-        super().__init__(dim, dim, device=device, dtype=dtype, **common)
+        super().__init__(dim, dim, **_common(causal, out, gate, device, dtype))
 
     def forward(self, x: Tensor, key_padding_mask: Mask = None) -> Tensor:
         self._check_sequence(x)
@@ -114,8 +118,8 @@ class AFTSimple(_Layer):
 
 
 class _Positional(_Layer):
-    """What AFTFull and AFTLocal share: a bias for each pair of positions,
-    dense w [max_len, max_len] or w = u v^T, both factors [max_len, rank]."""
+    """Base of AFTFull and AFTLocal: a bias for each pair of positions, dense w
+    [max_len, max_len] or w = u v^T with factors [max_len, rank]."""
 
     def __init__(self, dim, max_len, rank, dense, biased=True, **common):
         super().__init__(dim, dim, **common)
@@ -132,7 +136,7 @@ class _Positional(_Layer):
         self.reset_positions()
 
     def reset_positions(self) -> None:
-        """Draws the position biases anew, from N(0, 0.01^2)."""
+        """Reinitialises the position biases from N(0, 0.01^2)."""
         for name in self._positions:
             nn.init.normal_(getattr(self, name), std=POSITION_STD)
 
@@ -158,8 +162,8 @@ class _Positional(_Layer):
 class AFTFull(_Positional):
     """AFT-full: a learned bias for every pair of positions.
 
-    max_len: the longest sequence. Shorter ones take the first T positions.
-    rank: of the factors u, v. dense: a w [max_len, max_len] instead.
+    max_len: maximum sequence length; shorter ones use the first T positions.
+    rank: of the factors u, v. dense: w [max_len, max_len] instead of factors.
 
     >>> import aft, torch
     >>> layer = aft.nn.AFTFull(8, max_len=16, rank=4)
@@ -180,8 +184,7 @@ class AFTFull(_Positional):
         device=None,
         dtype=None,
     ):
-        common = {"causal": causal, "out": out, "gate": gate}
-        common.update(device=device, dtype=dtype)
+        common = _common(causal, out, gate, device, dtype)
         super().__init__(dim, max_len, rank, dense, **common)
 
     def forward(self, x: Tensor, key_padding_mask: Mask = None) -> Tensor:
@@ -194,8 +197,8 @@ class AFTFull(_Positional):
 
 class AFTLocal(_Positional):
     """AFT-local: a learned bias for each pair of positions less than `window`
-    apart. The other keys count too, with a bias of 0; window_only leaves them
-    out (the paper's ablation). A window of 0 is AFTSimple: no biases at all.
+    apart. Other keys have a bias of 0, or are masked if window_only (the
+    paper's ablation). A window of 0 is AFTSimple, without biases.
 
     max_len, rank, dense: as in AFTFull.
 
@@ -225,8 +228,7 @@ class AFTLocal(_Positional):
             window > 0 or not window_only,
             f"window_only needs a window of at least 1, got {window}",
         )
-        common = {"causal": causal, "out": out, "gate": gate}
-        common.update(device=device, dtype=dtype)
+        common = _common(causal, out, gate, device, dtype)
         super().__init__(dim, max_len, rank, dense, window > 0, **common)
         self.window, self.window_only = window, bool(window_only)
 
@@ -249,20 +251,21 @@ class AFTLocal(_Positional):
 
 
 class AFTConv(_Layer):
-    """AFT-conv: one learned kernel of biases a head, on grids of any size.
+    """AFT-conv: one learned kernel of biases per head, on grids of any size.
 
-    dims: axes of the grid: 1, 2 or 3. kernel: one odd size for all axes, or one
-    an axis. heads must divide dim; K has one channel a head. causal: in 1d
-    only, with a kernel of any size that ends at the place itself.
-    reparameterise: the kernel of a head is gamma (w - mean w) / (std w + 1e-5)
-    + beta, with gamma and beta from 0; otherwise it is w, from N(0, 0.01^2).
-    window_only: keys outside the kernel do not count (the paper's ablation);
-    beta cancels then. gumbel: one position a head; in training the kernel is
-    multiplied by a Gumbel-softmax sample of this temperature (the paper's:
-    0.5), in evaluation by the one-hot vector of its largest tap. 0: off.
+    dims: dimensions of the grid, 1, 2 or 3. kernel: one odd size for all
+    dimensions, or one per dimension. heads: must divide dim; K has one channel
+    per head. causal: in 1d only; the kernel may have any size, and its last tap
+    is the current position. reparameterise: the kernel of a head is
+    gamma (w - mean w) / (std w + 1e-5) + beta, with gamma and beta initialised
+    to 0; otherwise it is w, initialised from N(0, 0.01^2). window_only: keys
+    outside the kernel are masked (the paper's ablation); beta then cancels.
+    gumbel: a single position per head; in training the kernel is multiplied by a
+    Gumbel-softmax sample of this temperature (the paper's: 0.5), in evaluation
+    by the one-hot vector of its largest tap. 0: off.
 
-    forward takes x [B, dim, H, W] or [B, dim, D, H, W] (1d: [B, T, dim]) and
-    gives the same shape; or, with grid=(H, W), x [B, H * W, dim].
+    forward takes x [B, dim, H, W] or [B, dim, D, H, W] (1d: [B, T, dim]), or,
+    with grid=(H, W), x [B, H * W, dim], and returns the same shape.
     key_padding_mask is [B, T] or [B, *grid].
 
     >>> import aft, torch
@@ -308,8 +311,8 @@ class AFTConv(_Layer):
             "gumbel must be 0 (off) or a temperature in [0.01, 100], "
             f"got {gumbel}",
         )
-        common = {"causal": causal, "out": out, "gate": gate}
-        super().__init__(dim, heads, device=device, dtype=dtype, **common)
+        common = _common(causal, out, gate, device, dtype)
+        super().__init__(dim, heads, **common)
         self.heads, self.kernel, self.dims = heads, sizes, dims
         self.reparameterise = bool(reparameterise)
         self.window_only = bool(window_only)
@@ -324,7 +327,7 @@ class AFTConv(_Layer):
         self.reset_positions()
 
     def reset_positions(self) -> None:
-        """Draws w anew; gamma and beta start at 0 again."""
+        """Reinitialises w, and gamma and beta to 0."""
         std = RAW_STD if self.reparameterise else POSITION_STD
         nn.init.normal_(self.w, std=std)
         if self.reparameterise:
@@ -342,7 +345,7 @@ class AFTConv(_Layer):
         return w.view_as(self.w)
 
     def bias(self) -> Tensor:
-        """The biases [heads, *kernel] that the operator gets."""
+        """The biases [heads, *kernel] passed to the operator."""
         w = self.kernels()
         if not self.gumbel:
             return w
@@ -354,7 +357,7 @@ class AFTConv(_Layer):
         return (flat * share).view_as(w)
 
     def _one_tap(self):
-        """The bias of the largest tap of each head, and its place."""
+        """The bias of the largest tap of each head, and its offset."""
         top, rest = self.kernels().flatten(1).max(1)
         places = []
         for size in reversed(self.kernel):
@@ -383,7 +386,7 @@ class AFTConv(_Layer):
             )
             key_padding_mask = key_padding_mask.flatten(1)
         mask = {"key_padding_mask": key_padding_mask}
-        # With nothing outside of the window there is no pooling over all.
+        # one_tap has no window_only: its other keys are never masked.
         if self.gumbel and not self.training and not self.window_only:
             y = self._mix(F.one_tap, rows, *self._one_tap(), sizes, **mask)
         else:
@@ -392,7 +395,7 @@ class AFTConv(_Layer):
         return y if grid is not None else y.transpose(1, 2).reshape_as(x)
 
     def _grid(self, x, grid):
-        """The sizes of the grid, once x fits them."""
+        """Returns the sizes of the grid, after checking x."""
         if grid is None:
             axes = ("H, W", "D, H, W")[self.dims - 2]
             self._require(

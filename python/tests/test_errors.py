@@ -1,5 +1,5 @@
-"""Wrong arguments: each error names the operator or the layer, the argument,
-what was expected and what came."""
+"""Invalid arguments: each error names the operator or the layer, the argument,
+what was expected and what was found."""
 
 import sys
 import unittest

@@ -1,5 +1,5 @@
-"""Where `import aft` finds libaft.so, and what it says when it does not. Each
-test is a fresh interpreter."""
+"""Where `import aft` finds libaft.so, and the error if it does not. Each test
+runs in a new interpreter."""
 
 import os
 import shutil
@@ -47,7 +47,7 @@ class TestImport(unittest.TestCase):
         )
 
     def package(self, *folders):
-        """A copy of the package in a folder of its own."""
+        """A copy of the package in a separate directory."""
         path = self.root.joinpath(*folders)
         skip = shutil.ignore_patterns("__pycache__", "*.so")
         shutil.copytree(PYTHON / "aft", path / "aft", ignore=skip)
@@ -72,7 +72,7 @@ class TestImport(unittest.TestCase):
     def test_named_by_the_environment(self):
         path = self.package("anywhere")
         place = self.link("elsewhere")
-        self.link("anywhere", "aft")  # what is named goes first
+        self.link("anywhere", "aft")  # the named file has precedence
         self.check_found(self.python(path, library=place), place)
 
     def test_beside_the_package(self):
@@ -100,13 +100,13 @@ class TestImport(unittest.TestCase):
             "AFT_LIBRARY",
         )
 
-    def test_a_named_file_that_is_not_there(self):
+    def test_a_named_file_that_does_not_exist(self):
         path = self.package("anywhere")
-        self.link("anywhere", "aft")  # not taken instead
+        self.link("anywhere", "aft")  # no fallback
         place = self.root / "missing.so"
         self.check_not_found(self.python(path, library=place), place)
 
-    def test_a_file_that_is_no_library(self):
+    def test_a_file_that_is_not_a_library(self):
         path = self.package("anywhere")
         place = self.root / "text.so"
         place.write_text("not a library")
@@ -114,7 +114,7 @@ class TestImport(unittest.TestCase):
             self.python(path, library=place), "cannot load", place, "torch"
         )
 
-    def test_operators_that_are_there_already(self):
+    def test_operators_already_registered(self):
         path = self.package("anywhere")
         program = f"import torch\ntorch.ops.load_library({LIBRARY!r})" + PROGRAM
         self.check_found(self.python(path, program), None)

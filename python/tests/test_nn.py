@@ -1,5 +1,5 @@
-"""The layers of aft.nn: against the functions, in training, on disk, and where
-multi-head attention stood. Wrong arguments are in test_errors.py."""
+"""The layers of aft.nn: against the functions, in training, on disk, and in place
+of multi-head attention. Invalid arguments are in test_errors.py."""
 
 import copy
 import doctest
@@ -36,7 +36,7 @@ def layers(**options):
 
 
 def project(layer, x):
-    """query, key and value of x, from the parameters alone."""
+    """query, key and value of x, computed from the parameters."""
     p = dict(layer.named_parameters())
     return [
         linear(x, p[f"{name}.weight"], p[f"{name}.bias"])
@@ -89,7 +89,7 @@ class TestAgainstFunctions(unittest.TestCase):
         expected = aft.simple(*project(layer, self.x), causal=True)
         self.check(layer, expected, self.x)
 
-    def test_position_biases_count(self):
+    def test_position_biases_have_an_effect(self):
         for layer in (AFTFull(D, T, 3), AFTLocal(D, T, 4, 3)):
             before = layer(self.x)
             with torch.no_grad():
@@ -238,7 +238,7 @@ class TestLayers(unittest.TestCase):
 
     def test_positions_are_learned(self):
         # The input of three steps ago: easy with position biases (loss below
-        # 0.01), out of reach without (0.83 to 0.87).
+        # 0.01), impossible without (0.83 to 0.87).
         torch.manual_seed(3)
         for layer, low, high in [
             (AFTSimple(D, causal=True), 0.7, 1),
@@ -263,7 +263,7 @@ class TestLayers(unittest.TestCase):
         mask = torch.zeros(B, T, dtype=torch.bool)
         mask[:, -4:] = True
         x, other = self.x, self.x.clone()
-        other[:, -4:] = 100  # padding: nobody may see it
+        other[:, -4:] = 100  # padding must not have an effect
 
         def attend(x):
             return attention(x, x, x, key_padding_mask=mask)[0]
@@ -285,7 +285,7 @@ class TestLayers(unittest.TestCase):
                 other = self.x.clone()
                 other[:, 7:] = torch.randn(B, T - 7, D)
                 y, again = layer(self.x), layer(other)
-                # the projections are matrix products: not to the last bit
+                # the projections are matrix products: not bit-exact
                 torch.testing.assert_close(y[:, :7], again[:, :7])
                 short = layer(self.x[:, :7])
                 torch.testing.assert_close(y[:, :7], short)
@@ -351,7 +351,7 @@ class TestCopies(unittest.TestCase):
                 saved = torch.load(file)
                 self.assertEqual(repr(saved), repr(layer))
                 self.assertTrue(torch.equal(saved(x), y))
-                with torch.no_grad():  # a copy stands alone
+                with torch.no_grad():  # a copy is independent
                     for p in clone.parameters():
                         p.zero_()
                 self.assertTrue(torch.equal(layer(x), y))

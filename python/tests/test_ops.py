@@ -3,7 +3,7 @@ equation in dense double tensors,
 
     y_t = act(q_t) * sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + w_tj)
 
-values, gradients and every option. Wrong arguments are in test_errors.py.
+values, gradients and every option. Invalid arguments are in test_errors.py.
 """
 
 import doctest
@@ -36,11 +36,11 @@ ACTIVATIONS = {
 
 def conv_bias(w, grid, causal):
     """Taps w [H, *kernel] as biases [H, T, T], and where they are [T, T]."""
-    places = list(itertools.product(*[range(n) for n in grid]))
+    positions = list(itertools.product(*[range(n) for n in grid]))
     sizes = w.shape[1:]
-    rows, inside = [], torch.zeros(len(places), len(places), dtype=torch.bool)
-    for t, here in enumerate(places):
-        for j, there in enumerate(places):
+    rows, inside = [], torch.zeros(len(positions), len(positions), dtype=torch.bool)
+    for t, here in enumerate(positions):
+        for j, there in enumerate(positions):
             tap = [
                 b - a + (s - 1 if causal else s // 2)
                 for a, b, s in zip(here, there, sizes)
@@ -53,9 +53,9 @@ def conv_bias(w, grid, causal):
 
 def one_tap_bias(w, offsets, grid):
     """Biases w [H] at the offsets [H, sizes of grid] as [H, T, T]."""
-    places = torch.cartesian_prod(*[torch.arange(n) for n in grid])
-    places = places.view(-1, len(grid))
-    apart = places[None] - places[:, None]  # [T, T, sizes of grid]
+    positions = torch.cartesian_prod(*[torch.arange(n) for n in grid])
+    positions = positions.view(-1, len(grid))
+    apart = positions[None] - positions[:, None]  # [T, T, sizes of grid]
     hot = (apart == offsets[:, None, None]).all(-1)
     return hot * w[:, None, None]
 
@@ -181,8 +181,8 @@ HUGE = [
 
 
 def run(x, s):
-    places = ("op", "grid", "offsets")
-    options = {n: value for n, value in s.items() if n not in places}
+    positions = ("op", "grid", "offsets")
+    options = {n: value for n, value in s.items() if n not in positions}
     operator, args = getattr(aft, s["op"]), [x.get("q"), x["k"], x["v"]]
     if s["op"] == "conv":
         return operator(*args, x["w"], s["grid"], **options)
@@ -220,7 +220,7 @@ class TestAgainstEquation(unittest.TestCase):
                     if gradient is None:
                         gradient = torch.zeros_like(x[name])
                     self.assertTrue(gradient.isfinite().all(), name)
-                    # a gradient is a sum: its error follows the largest
+                    # a gradient is a sum: its error scales with the largest
                     close["atol"] = atol * max(1, expect.abs().max().item())
                     torch.testing.assert_close(
                         gradient,
@@ -294,7 +294,7 @@ class TestContract(unittest.TestCase):
             self.assertEqual(leaf.grad[1].abs().max().item(), 0)
             self.assertGreater(leaf.grad[0].abs().max().item(), 0)
 
-    def test_biases_keep_their_precision_beside_half(self):
+    def test_biases_keep_their_precision_with_half_inputs(self):
         # as under autocast: q, k, v are narrow, parameters are not
         x, s = case(op="full", bias="dense", scale=0.1)
         for dtype in (torch.float16, torch.bfloat16):
@@ -309,7 +309,7 @@ class TestContract(unittest.TestCase):
                 y, expected, rtol=8e-3, atol=8e-3, check_dtype=False
             )
 
-    def test_causal_to_the_last_bit(self):
+    def test_causality_is_bit_exact(self):
         t = 20
         for arguments in LARGE + HUGE:
             if not arguments.get("causal"):
@@ -356,7 +356,7 @@ class TestContract(unittest.TestCase):
             self.assertTrue(torch.equal(y, expected))
 
     def test_one_tap_without_gradients(self):
-        # Where nothing is recorded it has kernels of its own.
+        # Without gradients it has separate kernels.
         for arguments in SMALL + LARGE + HUGE:
             if arguments["op"] != "one_tap":
                 continue
@@ -373,7 +373,7 @@ class TestContract(unittest.TestCase):
                         check_dtype=False,
                     )
 
-    def test_gradients_only_where_asked(self):
+    def test_gradients_only_where_required(self):
         x, s = case(op="full", bias="dense")
         _, expected = with_gradients(run, x, s)
         for name in x:

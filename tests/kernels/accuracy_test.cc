@@ -1,7 +1,7 @@
-// The error of the float kernels against the oracle, beside that of plain float
-// loops over the same equations: at most twice as large in y. Gradients get a
-// little more: the kernels factor sums over t out as v_j A_j - C_j, where the
-// loops add up a_t p_tj (v_j - r_t).
+// The error of the float kernels against the oracle, compared with the error of
+// plain float loops over the same equations: at most twice as large in y.
+// Gradients have a slightly larger limit: the kernels factor sums over t into
+// v_j A_j - C_j, where the loops sum a_t p_tj (v_j - r_t).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 namespace aft::kernels {
 namespace {
 
-/// Forward and backward as one writes them down, all in float: the largest
-/// exponent of a row subtracted, sums from the first key to the last.
+/// Straightforward forward and backward, all in float: the largest exponent of
+/// a row is subtracted, and sums run from the first key to the last.
 Result plain_loops(
     const oracle::Bias& bias, const Data& data, int64_t dw_size,
     const std::function<int64_t(int64_t, int64_t, int64_t)>& place) {
@@ -57,7 +57,7 @@ Result plain_loops(
   return {numbers(y), numbers(dq), numbers(dk), numbers(dv), numbers(dw), 1, 1};
 }
 
-/// Mean over seeds of the largest error, relative to the largest number.
+/// Mean over seeds of the largest error, relative to the largest value.
 struct Errors {
   double sum[5] = {};
   void add(const Result& got, const Result& want) {

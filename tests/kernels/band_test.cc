@@ -32,7 +32,7 @@ TEST(Local, Shapes) {
   for (const testing::Case& c : cases()) {
     const int64_t T = std::max(c.Tq, c.Tk);
     std::set<int64_t> windows = {c.window, 1, 2, 5, T - 1, T + 3};
-    windows.erase(0);  // is simple, and T is full: identity_test.cc
+    windows.erase(0);  // 0 is simple and T is full: see identity_test.cc
     for (int64_t window : windows) {
       for (const Mode& mode : modes()) {
         const Data data(shape_of(c), mode, 3);
@@ -46,7 +46,7 @@ TEST(Local, Shapes) {
   }
 }
 
-// A call takes a strip of 64 channels in tiles of 8.
+// A kernel call processes a strip of 64 channels in tiles of 8.
 TEST(Band, ManyChannels) {
   for (int64_t D : {63, 64, 65, 71, 72, 130, 200}) {
     for (const Mode& mode : modes()) {
@@ -59,7 +59,7 @@ TEST(Band, ManyChannels) {
 }
 
 TEST(Band, HostileKeysAndBiases) {
-  uint64_t turn = 0;  // each height of spike in turn, then all together
+  uint64_t turn = 0;  // each spike height in turn, then all together
   for (const testing::Case& c : cases()) {
     for (const Mode& mode : modes()) {
       ++turn;
@@ -84,7 +84,7 @@ TEST(Band, HostileKeysAndBiases) {
   }
 }
 
-TEST(Band, HostileBiasesWithGentleKeys) {
+TEST(Band, HostileBiasesWithOrdinaryKeys) {
   for (const Mode& mode : modes()) {
     SCOPED_TRACE(mode);
     const Data data({2, 70, 70, 9, 9}, mode, 8);
@@ -100,7 +100,7 @@ TEST(Band, HostileBiasesWithGentleKeys) {
   }
 }
 
-// Exponents just within and just beyond what the fast path takes.
+// Exponents just within and just beyond the limits of the fast path.
 TEST(Band, NearTheLimits) {
   for (const Mode& mode : modes()) {
     for (double size : {0.99, 1.01, 3., 5.}) {  // of the limits
@@ -119,7 +119,7 @@ TEST(Band, NearTheLimits) {
       check(full(w), data, kHostile);
       check(local(w, 7), data, kHostile);
       check(local(w, 7, true), data, kHostile);
-      // All keys far from 0 on one side, gentle among themselves.
+      // All keys far from 0, but close to each other.
       for (double& x : data.k)
         x = static_cast<float>(x / (size * FastPathLimits<float>::key) +
                                6 * size * FastPathLimits<float>::key);
@@ -131,7 +131,8 @@ TEST(Band, NearTheLimits) {
   }
 }
 
-// Spikes of keys that the biases take back: k + w is gentle, k and w are not.
+// Spikes of keys that are cancelled by the biases: k + w is small, k and w are
+// not.
 TEST(Band, KeysAndBiasesThatCancel) {
   for (const Mode& mode : modes()) {
     SCOPED_TRACE(mode);
@@ -168,7 +169,7 @@ TEST(Band, SteepSlopes) {
   }
 }
 
-TEST(Band, NothingToSee) {
+TEST(Band, RowsWithoutKeys) {
   for (bool causal : {false, true}) {
     for (int64_t window : {-1, 3}) {
       for (bool only : {false, true}) {
@@ -184,7 +185,7 @@ TEST(Band, NothingToSee) {
                      << causal << ", window " << window << ", " << only);
         const Operator op = local(biases(15, 15, 15), window, only);
         check(op, data);
-        // Window 3 alone: rows up to 35 see keys 30 to 37 at the most.
+        // With window 3 only: rows up to 35 have at most keys 30 to 37.
         const int64_t end = causal ? 38 : only ? 36 : 30;
         for_each_target([&] {
           const Result out = run<float>(op, data);
@@ -202,8 +203,8 @@ TEST(Band, NothingToSee) {
   }
 }
 
-// Biases of -infinity are no finite input, but a mask that users write; a key
-// that they exclude is absent, as it is in the oracle.
+// Biases of -infinity are not finite, but users write them as masks. A key that
+// they exclude is absent, as in the oracle.
 TEST(Band, MinusInfinityExcludesAKey) {
   for (const Mode& mode : modes()) {
     SCOPED_TRACE(mode);
@@ -220,7 +221,7 @@ TEST(Band, MinusInfinityExcludesAKey) {
   }
 }
 
-// The product that makes w of its factors.
+// The product that computes w from its factors.
 template <class T>
 void check_outer() {
   for (int64_t r : {1, 3, 8, 15, 16, 17, 32, 50}) {
@@ -245,7 +246,7 @@ void check_outer() {
           EXPECT_EQ(w[i * n + j], transposed[j * m + i]);
         }
       }
-      // A leading dimension beyond n: what lies between is left alone.
+      // A leading dimension above n: the gaps are not written.
       auto wide = nans<T>(m * (n + 2));
       outer(m, n, r, at.data(), bt.data(), wide.data(), n + 2);
       for (int64_t i = 0; i < m * (n + 2); ++i) {

@@ -1,5 +1,5 @@
-// Causality to the last bit: whatever happens after position t, the outputs up
-// to t do not change.
+// Bit-exact causality: the outputs up to position t do not depend on anything
+// after t.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -29,11 +29,11 @@ std::vector<Named> operators(int64_t T, int64_t window, int64_t heads) {
           {"conv only", conv(taps, {T}, {window}, true)}};
 }
 
-enum Change { kGentle, kSpikes, kDeepKeys, kLargeValues, kLargest, kPadding };
+enum Change { kOrdinary, kSpikes, kDeepKeys, kLargeValues, kLargest, kPadding };
 using Changes = std::vector<Change>;
-const Changes kMost = {kGentle, kSpikes, kDeepKeys, kLargeValues, kPadding};
+const Changes kMost = {kOrdinary, kSpikes, kDeepKeys, kLargeValues, kPadding};
 
-/// Changes everything after t; `how` says to what.
+/// Replaces everything after t with values of the kind `how`.
 template <class T>
 void change_after(int64_t t, Change how, Data* data, Operator* op) {
   const oracle::Shape& s = data->shape;
@@ -90,7 +90,7 @@ void check_causality(const Named& named, const Data& data, int64_t t,
       const size_t at = b * s.Tq * s.D, n = (t + 1) * s.D;
       EXPECT_EQ(first_difference(before.y, after.y, at, n), -1);
     }
-    // The test would see a change.
+    // The change has an effect at all.
     EXPECT_NE(first_difference(before.y, after.y), -1);
   }
 }
@@ -100,7 +100,7 @@ void check_all(const oracle::Shape& s, int64_t window,
                const std::vector<int64_t>& places, bool hostile,
                const Changes& changes = kMost) {
   Data data(s, {"", true, true, true}, 4), heads = data;
-  // conv of half as many heads as channels
+  // conv with half as many heads as channels
   heads.shape.H = s.D / 2;
   heads.k.resize(s.B * s.Tk * heads.shape.H);
   if (hostile) {
@@ -131,8 +131,8 @@ TEST(Causality, Double) {
   });
 }
 
-// The largest numbers there are, behind keys just within the fast path's reach:
-// their product is beyond every number.
+// The largest finite values, with keys just within the limits of the fast path:
+// their product overflows.
 TEST(Causality, LargestValues) {
   for_each_target([] {
     check_all<float>({2, 25, 25, 10, 10}, 4, {0, 7, 14}, false, {kLargest});
@@ -140,13 +140,13 @@ TEST(Causality, LargestValues) {
   });
 }
 
-// Long enough that w comes in several chunks and the sums in several depths.
+// Long enough for several chunks of w and several blocks per sum.
 TEST(Causality, LongSequences) {
   check_all<float>({1, 700, 700, 10, 10}, 530, {299, 511}, false);
 }
 
-// Each position alone, one call that ends there: the prefix is the whole.
-TEST(Causality, PrefixesAreRunsOfTheirOwn) {
+// The outputs of a prefix of the sequence are those of the whole.
+TEST(Causality, PrefixEqualsWholeSequence) {
   const int64_t T = 40;
   const Data data({1, T, T, 9, 9}, {"", true, false, true}, 6);
   const Numbers w = Random(7).normals(T * T);

@@ -14,8 +14,8 @@ using testing::conv_cases;
 using testing::ConvCase;
 using testing::modes;
 
-/// The cases say whether a kernel is causal; a centred one goes with a causal
-/// sum in the oracle alone.
+/// The kernels have causal sums with causal kernels only; the oracle also with
+/// centred ones.
 bool runs(const ConvCase& c, const Mode& m) { return c.causal == m.causal; }
 
 Operator conv_of(const ConvCase& c, Numbers w, bool only) {
@@ -35,7 +35,7 @@ TEST(Conv, Shapes) {
   }
 }
 
-// A panel takes 16 channels of values, or of heads.
+// A panel has 16 channels of values, or 16 heads.
 TEST(Conv, ManyChannelsAndHeads) {
   for (auto [D, H] : {std::pair<int64_t, int64_t>{15, 15},
                       {16, 16},
@@ -78,11 +78,71 @@ TEST(Conv, HostileKeysAndBiases) {
         const Numbers w = turn % 3 != 0
                               ? testing::hostile_biases(random, c.H * c.taps())
                               : random.normals(c.H * c.taps());
-        // The exact path is the same code on every target.
-        const auto some = kind < 4 || c.T() > 100 ? check_here : check;
         for (bool only : {false, true}) {
-          some(conv_of(c, w, only), data, kHostile);
+          check(conv_of(c, w, only), data, kHostile);
         }
+      }
+    }
+  }
+}
+
+// Batch row b has its largest key at position b. It is in the window of some
+// rows; of others it is outside: on the same line, another line, or another
+// slice of the grid.
+TEST(Conv, LargeKeyAtEveryPosition) {
+  const ConvCase cases[] = {
+      {"1d", 9, {9}, {3}, 10, 5, false},
+      {"1d_causal", 9, {9}, {3}, 10, 5, true},
+      {"2d", 30, {5, 6}, {3, 3}, 10, 5, false},
+      {"2d_many_heads", 20, {4, 5}, {1, 3}, 17, 17, false},
+      {"3d", 48, {4, 3, 4}, {3, 1, 3}, 12, 1, false},
+  };
+  for (const ConvCase& c : cases) {
+    for (double height : {30., 1e3}) {
+      for (double bias : {0., -1e3, 1e3}) {
+        for (bool padded : {false, true}) {
+          SCOPED_TRACE(::testing::Message()
+                       << c << ", height " << height << ", bias " << bias
+                       << ", padded " << padded);
+          Data data(shape_of(c), {"", c.causal, padded, true}, 12);
+          for (int64_t b = 0; b < c.B; ++b) {
+            for (int64_t h = 0; h < c.H; ++h)
+              data.k[(b * c.T() + b) * c.H + h] += height;
+          }
+          // Of the first head, all taps have this bias; of others, one.
+          Numbers w = Random(13).normals(c.H * c.taps());
+          for (int64_t i = 0; i < c.H * c.taps(); ++i) {
+            const int64_t h = i / c.taps(), tap = i % c.taps();
+            if (h == 0 || h % c.taps() == tap) w[i] += bias;
+          }
+          for (bool only : {false, true}) {
+            check(conv_of(c, w, only), data, kHostile);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Channels and rows of one head or tile that take different paths: a large
+// value, and a large gradient, in a few channels only.
+TEST(Conv, FewChannelsBeyondTheLimits) {
+  const ConvCase cases[] = {
+      {"1d_causal", 2, {20}, {4}, 33, 3, true},
+      {"2d", 2, {5, 6}, {3, 3}, 33, 3, false},
+      {"2d_many_heads", 2, {5, 6}, {3, 3}, 21, 21, false},
+  };
+  for (const ConvCase& c : cases) {
+    for (const Mode& mode : modes()) {
+      if (!runs(c, mode)) continue;
+      SCOPED_TRACE(::testing::Message() << c << ", " << mode);
+      Data data(shape_of(c), mode, 14);
+      for (int64_t channel : {1, 2, 9, 20}) {
+        data.v[7 * c.D + channel] = 1e6f;
+        data.dy[(c.T() + 11) * c.D + channel - 1] = 1e6f;
+      }
+      for (bool only : {false, true}) {
+        check(conv_of(c, Random(15).normals(c.H * c.taps()), only), data);
       }
     }
   }
@@ -110,7 +170,7 @@ TEST(Conv, NearTheLimits) {
                                  (2 * random.uniform() - 1));
         }
         check(conv_of(c, w, only), data, kHostile);
-        // All keys far from 0 on one side, gentle among themselves.
+        // All keys far from 0, but close to each other.
         for (double& x : data.k)
           x = static_cast<float>(x / (size * FastPathLimits<float>::key) +
                                  6 * size * FastPathLimits<float>::key);
@@ -122,7 +182,7 @@ TEST(Conv, NearTheLimits) {
   }
 }
 
-TEST(Conv, NothingToSee) {
+TEST(Conv, RowsWithoutKeys) {
   const ConvCase cases[] = {
       {"1d", 3, {20}, {5}, 6, 2, false},
       {"1d_causal", 3, {20}, {4}, 6, 6, true},

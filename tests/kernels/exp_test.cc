@@ -1,6 +1,6 @@
 // The exponential of the kernels: error on a dense sweep, the ends of its
-// range, the same bits wherever a number stands. And that the tests do reach
-// every SIMD target.
+// range, bit-identical results at every position of an array. Also checks that
+// the tests reach every SIMD target.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ TEST(Targets, EachIsReached) {
   for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
     EXPECT_EQ(seen.count(hwy::TargetName(target)), 1u);
   }
-  // The tables of functions differ as well.
+  // The function tables differ as well.
   std::set<const void*> tables, functions;
   for_each_target([&] {
     tables.insert(&simple_kernels<float>());
@@ -64,7 +64,7 @@ TEST(Exp, ErrorBelowTheStatedBound) {
     float at = 0;
     EXPECT_LE(worst<float>(-87, 88, 1 << 21, &at), kExpError) << "at " << at;
     EXPECT_LE(worst<float>(-1, 1, 1 << 19, &at), kExpError) << "at " << at;
-    // Where one power of two gives way to the next.
+    // Around the changes of the power of two.
     for (int n = -125; n <= 126; ++n) {
       const double edge = (n + 0.5) * std::log(2.0);
       if (edge < -86.99 || edge > 87.99) continue;
@@ -111,8 +111,8 @@ TEST(Exp, EndsOfTheRange) {
   });
 }
 
-// Bits must not depend on where a number stands: causality and padding rest on
-// it. And nothing is written beyond n.
+// A result must not depend on the position in the array: bit-exact causality
+// and padding rely on this. Nothing is written beyond n.
 template <class T>
 void check_places() {
   constexpr int64_t kMost = 40;

@@ -1,4 +1,4 @@
-// Full, local and conv with values and gradients of any finite size.
+// Full, local and conv with values and gradients of any finite magnitude.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ struct Named {
 
 constexpr int64_t kT = 60, kD = 10;
 
-/// conv has kD heads here, so that all take the same data.
+/// conv has kD heads here, so that all operators take the same data.
 std::vector<Named> operators(bool causal) {
   const Numbers w = Random(1).normals(kT * kT);
   const Numbers taps = Random(2).normals(kD * 15);
@@ -91,7 +91,7 @@ TEST(Extreme, AFewLargeGradients) {
   }
 }
 
-TEST(Extreme, SmallNumbersAreNotLost) {
+TEST(Extreme, SmallValuesAreNotLost) {
   for (const Mode& mode : testing::modes()) {
     for (const Named& named : operators(mode.causal)) {
       SCOPED_TRACE(::testing::Message() << named.name << ", " << mode);
@@ -110,8 +110,8 @@ TEST(Extreme, SmallNumbersAreNotLost) {
   }
 }
 
-// As large as a number can be, times exponentials as large as the fast path
-// takes. The gradients have summands beyond every number, and need not be.
+// The largest float values, times exponentials at the limit of the fast path.
+// Forward only: summands of the gradients overflow.
 TEST(Extreme, LargestValuesForward) {
   for (const Mode& mode : testing::modes()) {
     for (const Named& named : operators(mode.causal)) {
@@ -128,8 +128,8 @@ TEST(Extreme, LargestValuesForward) {
   }
 }
 
-// One key with a huge value: gradients within range, with everything else
-// gentle.
+// One key with a huge value and everything else ordinary, so that gradients do
+// not overflow.
 TEST(Extreme, OneHugeValueBehindALargeKey) {
   for (const Mode& mode : testing::modes()) {
     for (const Named& named : operators(mode.causal)) {

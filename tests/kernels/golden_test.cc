@@ -1,5 +1,5 @@
-// The oracle against tests/golden/golden.safetensors, which make_golden.py
-// computed from the paper by other means: one mistake cannot pass twice.
+// The oracle against tests/golden/golden.safetensors, which make_golden.py, an
+// independent implementation of the paper, computed.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -38,7 +38,7 @@ class Golden {
     return golden().at(name_ + "/" + tensor).shape;
   }
 
-  // Empty where the case has no such tensor.
+  // Empty if the case has no such tensor.
   template <class T = double>
   std::vector<T> read(const std::string& tensor) const {
     if (!has(tensor)) return {};

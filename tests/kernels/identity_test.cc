@@ -1,5 +1,6 @@
-// What the operators have in common: local of the widest window is full, of no
-// window simple, conv of no bias simple, conv on a line local with Toeplitz w.
+// Identities between the operators: local with the widest window is full, with
+// window 0 simple; conv with biases of 0 is simple, and conv on a line is local
+// with Toeplitz w.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,8 +14,8 @@ namespace {
 
 using testing::modes;
 
-/// Both by the kernels, in both types, on every target; dw is left out where
-/// the two have different biases.
+/// Compares two operators, run by the kernels in both types on every target; dw
+/// is not compared if their biases have different shapes.
 void expect_same(const Operator& a, const Operator& b, const Data& data) {
   Result scale = expected(a, data);
   for_each_target([&] {
@@ -47,7 +48,7 @@ TEST(Identity, LocalOfTheWidestWindowIsFull) {
   }
 }
 
-TEST(Identity, LocalOfNoWindowIsSimple) {
+TEST(Identity, LocalWithWindow0IsSimple) {
   for (const testing::Case& c : testing::cases()) {
     for (const Mode& mode : modes()) {
       SCOPED_TRACE(::testing::Message() << c << ", " << mode);
@@ -79,7 +80,7 @@ TEST(Identity, BiasesOfZeroAreSimple) {
   }
 }
 
-// One head of the data, as local sees it: keys repeated for each channel.
+// One head as the input of local: keys are repeated for each channel.
 TEST(Identity, ConvOnALineIsLocalWithToeplitzBiases) {
   for (bool hostile : {false, true}) {
     for (const testing::ConvCase& c : testing::conv_cases()) {
@@ -126,7 +127,7 @@ TEST(Identity, ConvOnALineIsLocalWithToeplitzBiases) {
   }
 }
 
-// A grid of one line, and a line of one-wide grids, are the line.
+// Grids of one line, in any orientation, equal the line.
 TEST(Identity, GridsOfOneLineAreLines) {
   const int64_t T = 23, D = 6, H = 3;
   const Numbers w = Random(9).normals(H * 7);

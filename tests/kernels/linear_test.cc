@@ -1,5 +1,5 @@
 // Packed linear layers against a double loop, on every target: sizes that are
-// no multiples of a tile, strides, and what becomes of the result.
+// not multiples of a tile, strides, and all epilogues.
 #include "aft/kernels/linear.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ void check(int64_t rows, int64_t outputs, int64_t inputs, bool biased,
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t o = 0; o < y_stride; ++o) {
       const size_t at = static_cast<size_t>(r * y_stride + o);
-      if (o >= outputs) {  // what lies between the rows is not ours
+      if (o >= outputs) {  // gaps between the rows are not written
         ASSERT_EQ(y[at], before[at]);
         continue;
       }

@@ -1,5 +1,6 @@
-// One biased key a head against the oracle with the one-hot w, on every target:
-// grids, offsets in and beyond them, hostile keys, values and biases, padding.
+// One biased key per head against the oracle with the one-hot w, on every
+// target: grids, offsets inside and outside of them, hostile keys, values and
+// biases, padding.
 #include "aft/kernels/one_tap.h"
 
 #include <gtest/gtest.h>
@@ -114,7 +115,7 @@ const std::vector<std::vector<int64_t>>& grids() {
   return all;
 }
 /// Channels and heads: fewer than a vector, tails of a panel, heads whose
-/// channels cross panels, more heads in a panel than a vector has lanes.
+/// channels cross panels, and more heads in a panel than a vector has lanes.
 const std::vector<std::pair<int64_t, int64_t>>& widths() {
   static const std::vector<std::pair<int64_t, int64_t>> all = {
       {1, 1},   {3, 3},  {5, 1},   {8, 2},   {15, 15}, {16, 16},
@@ -152,7 +153,7 @@ TEST(OneTap, BiasesUpToTheLimit) {
       check(bias, data);
       for (int64_t h = 0; h < H; h += 2) bias.w[h] = -w;
       check(bias, data);
-      // Double may go further.
+      // Double has a larger limit.
       for (double& x : bias.w) x *= 10;
       const Numbers want = expected(bias, data);
       for_each_target([&] {
@@ -181,8 +182,8 @@ TEST(OneTap, HostileKeys) {
   }
 }
 
-// Without its own largest term a sum is small: what is left must not come from
-// a difference. Each number counts here, not the largest alone.
+// A sum without its largest term is small, and must not be computed as a
+// difference. Every element is checked relative to itself.
 void check_each(const Bias& bias, const Data& data) {
   const Numbers want = expected(bias, data);
   for_each_target([&] {
@@ -238,12 +239,12 @@ TEST(OneTap, LargeValues) {
   }
 }
 
-TEST(OneTap, NothingToSee) {
+TEST(OneTap, RowsWithoutKeys) {
   for (const auto& [D, H] : {std::pair<int64_t, int64_t>{19, 19}, {18, 6}}) {
     Random random(10);
     const Bias bias{{4, 5}, random.normals(H), offsets_of(random, {4, 5}, H)};
     Data data({3, 20, 20, D, H}, {"", false, false, true}, 11);
-    // Rows 1: all padded; 2: all but one.
+    // Batch row 1: all padded; 2: all but one.
     data.padded.assign(60, 0);
     std::fill(data.padded.begin() + 20, data.padded.end(), uint8_t{1});
     data.padded[47] = 0;
@@ -261,8 +262,8 @@ TEST(OneTap, NothingToSee) {
 }
 
 // The last panel of a row is read beyond the row, into the keys of the next
-// one: where that is padded, nothing in it may decide anything.
-TEST(OneTap, WhatPaddingHoldsDoesNotMatter) {
+// one. If that is padded, its contents must not have an effect.
+TEST(OneTap, PaddedKeysAreNotRead) {
   const double inside[] = {NAN, INFINITY, -INFINITY, 3e38, -3e38, 40, -40};
   const std::vector<std::vector<int64_t>> all_grids = {{13}, {5, 7}};
   for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -309,7 +310,7 @@ TEST(OneTap, LongLinesAndLargeGrids) {
   }
 }
 
-// The error of the float kernel beside that of a plain float loop.
+// The error of the float kernel compared with that of a plain float loop.
 TEST(OneTap, Accuracy) {
   const int64_t D = 16;
   for (double w : {2., -2., -15.}) {
@@ -347,7 +348,7 @@ TEST(OneTap, Accuracy) {
   }
 }
 
-TEST(OneTap, PiecesDoNotMatter) {
+TEST(OneTap, AnySplitOfTheWork) {
   Random random(14);
   const Bias bias{{5, 6}, random.normals(50), offsets_of(random, {5, 6}, 50)};
   const Data data({3, 30, 30, 50, 50}, kModes[1], 15);

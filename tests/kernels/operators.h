@@ -1,5 +1,5 @@
-// One description of an operator and its inputs, run by the oracle and by the
-// kernels. Whatever a kernel must not read is NaN: fresh memory, the biases
+// Descriptions of operators and inputs that both the oracle and the kernels can
+// run. Everything that a kernel must not read is NaN: new memory, the biases
 // outside of the band, the outputs before they are written.
 #pragma once
 
@@ -18,7 +18,7 @@
 #include "aft/kernels/reference.h"
 #include "aft/kernels/run.h"
 #include "tests/cases.h"
-#include "tests/kernels/problem.h"
+#include "tests/kernels/oracle_problem.h"
 #include "tests/kernels/targets.h"
 
 namespace aft::kernels {
@@ -28,7 +28,7 @@ using oracle::Numbers;
 using oracle::shape_of;
 using testing::Mode;
 using testing::Random;
-using Data = oracle::Problem;  // inputs and shape
+using Data = oracle::OracleProblem;  // inputs and shape
 
 /// simple, full and local (band), or conv, with the biases.
 struct Operator {
@@ -51,9 +51,9 @@ inline Operator conv(Numbers w, std::vector<int64_t> grid,
           std::move(grid), std::move(kernel)};
 }
 
-/// The gradients of k and w are sums that may cancel to nothing (the softmax of
-/// one key is 1 whatever the key): they are measured against k_scale and
-/// w_scale, the size of their summands.
+/// The gradients of k and w are sums that may cancel completely (the softmax of
+/// one key is always 1), so their errors are relative to k_scale and w_scale,
+/// the magnitude of their summands.
 struct Result {
   Numbers y, dq, dk, dv, dw;
   double k_scale = 1, w_scale = 1;
@@ -62,12 +62,12 @@ struct Result {
 inline double largest(const Numbers& x) {
   double most = 0;
   for (double value : x) {
-    if (std::abs(value) > most) most = std::abs(value);  // NaN is not
+    if (std::abs(value) > most) most = std::abs(value);  // false for NaN
   }
   return most;
 }
 
-/// What the oracle says. dw: as w, empty for simple.
+/// The results of the oracle. dw: as w, empty for simple.
 inline Result expected(const Operator& op, const Data& data) {
   const oracle::Shape& s = data.shape;
   Result out{Numbers(data.dy.size()),
@@ -108,7 +108,7 @@ inline Result expected(const Operator& op, const Data& data) {
   return out;
 }
 
-/// One thread; memory comes full of NaN and ends where it was asked to end.
+/// One thread; memory is filled with NaN and has no slack at the end.
 inline Exec poisoned() {
   Exec exec = Exec::serial();
   exec.allocate = [](size_t bytes) {
@@ -202,7 +202,7 @@ Result run(const Operator& op, const Data& data,
   if (op.kind == Operator::kSimple) {
     std::vector<T> states(p.B * simple_states(p.Tq) * 3 * p.D);
     run_simple(exec, p, y.data(), states.data());
-    // With what forward left, and without: the same bits.
+    // Bit-identical with and without the saved states.
     run_simple_backward<T>(exec, p, dy.data(), nullptr, g);
     const std::vector<T> first_dk = dk, first_dv = dv;
     run_simple_backward<T>(exec, p, dy.data(), states.data(), g);
@@ -240,15 +240,15 @@ inline void expect_close(const Result& got, const Result& want,
   EXPECT_LE(relative_error(got.dw, want.dw, want.w_scale), tolerance) << "dw";
 }
 
-/// Where tests do not say otherwise. Keys of 1e4 are another matter: double,
-/// the oracle's as well, rounds k + w to 1e-12, which exp makes relative.
+/// The default. With keys of 1e4, double (also in the oracle) rounds k + w to
+/// 1e-12, which exp turns into a relative error.
 struct Tolerance {
   double of_float = 4e-6, of_double = 1e-13;
 };
 constexpr Tolerance kHostile{4e-6, 2e-11};
 
-/// The kernels against the oracle in both types: check_here on the target that
-/// is chosen, check on every target.
+/// Compares the kernels with the oracle in both types: check_here on the
+/// current target, check on every target.
 inline void check_against(const Result& want, const Operator& op,
                           const Data& data, const Tolerance& tolerance) {
   {
@@ -268,7 +268,8 @@ inline void check(const Operator& op, const Data& data,
   for_each_target([&] { check_against(want, op, data, tolerance); });
 }
 
-/// Which of n numbers from `at` on differ in any bit; -1: none.
+/// Index of the first of n values from `at` on that differs in any bit; -1:
+/// none.
 inline int64_t first_difference(const Numbers& a, const Numbers& b,
                                 size_t at = 0, size_t n = SIZE_MAX) {
   if (n == SIZE_MAX) n = a.size() - at;

@@ -1,5 +1,5 @@
-// A padded batch gives the bits of its rows on their own; what is padded is
-// never read and gets no gradient.
+// The results of a padded batch are bit-identical to those of its rows alone.
+// Padded positions are never read and have gradients of 0.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,8 @@
 namespace aft::kernels {
 namespace {
 
-/// An operator of T positions; the biases of fewer are a part of those of many.
+/// An operator of T positions; the biases for fewer positions are a part of
+/// those for more.
 struct Family {
   std::string name;
   bool causal;
@@ -49,7 +50,7 @@ std::vector<Family> families(int64_t window) {
            }});
     }
   }
-  // Rows of 4 of a grid: padding at the end takes whole lines.
+  // A grid with lines of 4: padding at the end is whole lines.
   for (bool only : {false, true}) {
     all.push_back({"conv 2d", false, 5, [=](int64_t T) {
                      return conv({taps.begin(), taps.begin() + 5 * 15},
@@ -92,7 +93,7 @@ void check_padding(const Family& family, int64_t T_max,
     data.padded[i] = 1;
     for (int64_t c = 0; c < D; ++c) {
       data.v[i * D + c] = NAN;
-      data.dy[i * D + c] = 0;  // nobody asks what the rows there give
+      data.dy[i * D + c] = 0;  // outputs of padded rows are undefined
     }
     for (int64_t h = 0; h < H; ++h) data.k[i * H + h] = NAN;
   }
@@ -126,7 +127,7 @@ void check_padding(const Family& family, int64_t T_max,
   EXPECT_LE(testing::relative_error(batch.dw, dw, 10), 4e-6);
 }
 
-TEST(Padding, BatchIsItsRowsBitForBit) {
+TEST(Padding, BatchEqualsItsRowsBitExactly) {
   for_each_target([] {
     for (const Family& family : families(4)) {
       for (bool hostile : {false, true}) {
@@ -137,15 +138,15 @@ TEST(Padding, BatchIsItsRowsBitForBit) {
         check_padding<float>(family, 25, {1, 13, 24, 7}, hostile);
       }
     }
-    // A window as long as the padded sequence, longer than the row alone.
+    // A window longer than the rows, but not than the padded sequence.
     for (const Family& family : families(21)) {
       check_padding<float>(family, 24, {24, 12, 4, 20, 8}, false);
     }
   });
 }
 
-// Queries that keep their number while the keys are padded.
-TEST(Padding, MoreKeysThatTakeNoPart) {
+// The number of queries stays the same while keys are padded.
+TEST(Padding, MoreMaskedKeys) {
   for (bool causal : {false, true}) {
     for (int64_t keys : {5, 12, 19}) {
       SCOPED_TRACE(::testing::Message() << causal << ", keys " << keys);

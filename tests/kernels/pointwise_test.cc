@@ -52,7 +52,7 @@ TEST(Pointwise, Gelu) {
   });
 }
 
-TEST(Pointwise, GeluOfHugeNumbers) {
+TEST(Pointwise, GeluOfHugeValues) {
   for_each_target([] {
     const float x[] = {-3e38f, -1e4f, 1e4f, 3e38f}, b[] = {0, 0, 0, 0};
     float y[4];
@@ -91,7 +91,7 @@ TEST(Pointwise, DropoutKeepsItsShare) {
   });
 }
 
-TEST(Pointwise, DropoutDependsOnSeedAndPlaceAlone) {
+TEST(Pointwise, DropoutDependsOnlyOnSeedAndIndex) {
   const std::vector<float> all = dropped<float>({1, 0.5}, 0, 1000);
   for_each_target([&] {
     EXPECT_EQ(dropped<float>({1, 0.5}, 0, 1000), all);
@@ -100,7 +100,7 @@ TEST(Pointwise, DropoutDependsOnSeedAndPlaceAlone) {
     const std::vector<double> wide = dropped<double>({1, 0.5}, 0, 1000);
     for (int64_t i = 0; i < 1000; ++i) EXPECT_EQ(wide[i], all[i]);
     EXPECT_NE(dropped<float>({2, 0.5}, 0, 1000), all);
-    // Over the edge of 32 bits.
+    // Across the boundary of 32 bits.
     const int64_t edge = (int64_t{1} << 32) - 5;
     const std::vector<float> over = dropped<float>({1, 0.5}, edge, 40);
     const std::vector<float> after = dropped<float>({1, 0.5}, edge + 5, 35);

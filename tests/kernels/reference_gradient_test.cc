@@ -6,13 +6,13 @@
 
 #include "aft/kernels/reference.h"
 #include "tests/cases.h"
-#include "tests/kernels/problem.h"
+#include "tests/kernels/oracle_problem.h"
 
 namespace aft::reference {
 namespace {
 
-// The derivative of the loss along a random direction of x, by a central
-// difference, against the gradient g: one wrong element of g shows.
+// Compares the derivative of the loss along a random direction of x, by a
+// central difference, with the gradient g. A single wrong element of g fails.
 template <class Loss>
 void expect_gradient(const char* name, Numbers& x, const Numbers& g,
                      const Loss& loss) {
@@ -33,7 +33,7 @@ void expect_gradient(const char* name, Numbers& x, const Numbers& g,
   EXPECT_NEAR(along, slope, 1e-7 * size + 1e-7) << name;
 }
 
-void expect_input_gradients(Problem& p, const Bias& bias) {
+void expect_input_gradients(OracleProblem& p, const Bias& bias) {
   const auto loss = [&] { return p.loss(bias); };
   if (!p.q.empty()) expect_gradient("q", p.q, p.dq, loss);
   expect_gradient("k", p.k, p.dk, loss);
@@ -44,7 +44,7 @@ TEST(ReferenceGradient, SimpleFullLocal) {
   for (const Case& c : testing::cases()) {
     for (const Mode& mode : testing::modes()) {
       SCOPED_TRACE(::testing::Message() << c << ", " << mode);
-      Problem p(shape_of(c), mode, 6);
+      OracleProblem p(shape_of(c), mode, 6);
       p.run(simple_bias());
       expect_input_gradients(p, simple_bias());
 
@@ -85,7 +85,7 @@ TEST(ReferenceGradient, Conv) {
         if (!fits(c, mode)) continue;
         SCOPED_TRACE(::testing::Message()
                      << c << ", " << mode << (window_only ? ", only" : ""));
-        Problem p(shape_of(c), mode, 8);
+        OracleProblem p(shape_of(c), mode, 8);
         Numbers w = Random(9).normals(c.H * c.taps()), dw(w.size(), 0.0);
         const Grid grid = grid_of(c, window_only);
         const Bias bias = conv_bias(w.data(), grid);

@@ -1,5 +1,5 @@
-// The oracle against itself and against the paper: worked examples, direct sums
-// in long double, the identities between the variants, step = forward.
+// Tests of the oracle: worked examples, direct sums in long double, the
+// identities between the variants, step = forward.
 #include "aft/kernels/reference.h"
 
 #include <gtest/gtest.h>
@@ -10,18 +10,17 @@
 #include <vector>
 
 #include "tests/cases.h"
-#include "tests/kernels/problem.h"
+#include "tests/kernels/oracle_problem.h"
 
 namespace aft::reference {
 namespace {
 
-// Eq. 2 to the letter in long double, where exp(+-11000) is within range and no
-// maximum need be subtracted; the gradients by the quotient rule on num and
-// den.
-Problem direct(const Problem& p, const Bias& bias) {
+// Eq. 2 literally, in long double, where exp(+-11000) is within range and no
+// maximum is subtracted; the gradients by the quotient rule on num and den.
+OracleProblem direct(const OracleProblem& p, const Bias& bias) {
   using Real = long double;
   const Shape& s = p.shape;
-  Problem out = p;
+  OracleProblem out = p;
   std::vector<Real> dk(p.k.size()), dv(p.v.size()), dw(s.Tq * s.Tk), e(s.Tk);
   for (int64_t i = 0; i < s.B * s.Tq * s.D; ++i) {
     const int64_t c = i % s.D, t = i / s.D % s.Tq, b = i / s.D / s.Tq;
@@ -57,8 +56,8 @@ Problem direct(const Problem& p, const Bias& bias) {
   return out;
 }
 
-// Asked at run time: valgrind computes with a double in its place, in which
-// LDBL_MAX too is inf.
+// Checked at run time: valgrind emulates long double as double, in which
+// LDBL_MAX is inf.
 bool wide_long_double() {
   volatile long double x = std::numeric_limits<double>::max(), square = x * x;
   return LDBL_MAX_EXP >= 16384 && square / x == x;
@@ -90,11 +89,11 @@ TEST(Reference, WorkedExample) {
   EXPECT_NEAR(y[0], (4 + 3 * 8.0) / (1 + 3), 1e-14);
 }
 
-TEST(Reference, ConvTapsLieWhereTorchPutsThem) {
+TEST(Reference, ConvTapsAreThoseOfTorch) {
   for (const ConvCase& c : testing::conv_cases()) {
     SCOPED_TRACE(c);
     const Grid grid = grid_of(c);
-    // Pad to three axes, walk over positions and taps, and ask for each pair.
+    // Pad to three axes, iterate over positions and taps, and check each pair.
     std::vector<int64_t> size(3, 1), kernel(3, 1);
     std::copy_backward(c.grid.begin(), c.grid.end(), size.end());
     std::copy_backward(c.kernel.begin(), c.kernel.end(), kernel.end());
@@ -137,7 +136,7 @@ TEST(Reference, DirectSums) {
   for (const Case& c : testing::cases()) {
     for (const Mode& mode : testing::modes()) {
       SCOPED_TRACE(::testing::Message() << c << ", " << mode);
-      Problem p(shape_of(c), mode, 1);
+      OracleProblem p(shape_of(c), mode, 1);
       const Numbers w = Random(2).normals(c.Tq * c.Tk);
       for (const Bias& bias : dense_biases(c, w)) {
         p.run(bias);
@@ -149,7 +148,7 @@ TEST(Reference, DirectSums) {
     for (const Mode& mode : testing::modes()) {
       if (!fits(c, mode)) continue;
       SCOPED_TRACE(::testing::Message() << c << ", " << mode);
-      Problem p(shape_of(c), mode, 1);
+      OracleProblem p(shape_of(c), mode, 1);
       const Numbers w = Random(2).normals(c.H * c.taps());
       for (bool only : {false, true}) {
         const Bias bias = conv_bias(w.data(), grid_of(c, only));
@@ -162,12 +161,12 @@ TEST(Reference, DirectSums) {
 
 TEST(Reference, HugeKeysAndBiases) {
   if (!wide_long_double()) GTEST_SKIP() << "needs a long double of wide range";
-  size_t turn = 0;  // each height of spike in turn, then all together
+  size_t turn = 0;  // each spike height in turn, then all together
   for (const Case& c : testing::cases()) {
     for (const Mode& mode : testing::modes()) {
       SCOPED_TRACE(::testing::Message()
                    << c << ", " << mode << ", turn " << turn);
-      Problem p(shape_of(c), mode, 3);
+      OracleProblem p(shape_of(c), mode, 3);
       Random random(turn);
       const Numbers w = testing::hostile_biases(random, c.Tq * c.Tk);
       const int64_t keys = c.B * c.Tk * c.D;
@@ -185,11 +184,11 @@ TEST(Reference, HugeKeysAndBiases) {
   }
 }
 
-TEST(Reference, LocalMeetsFullAndSimple) {
+TEST(Reference, LocalEqualsFullAndSimple) {
   for (const Case& c : testing::cases()) {
     for (const Mode& mode : testing::modes()) {
       SCOPED_TRACE(::testing::Message() << c << ", " << mode);
-      Problem full(shape_of(c), mode, 10), local = full;
+      OracleProblem full(shape_of(c), mode, 10), local = full;
       const Numbers w = Random(11).normals(c.Tq * c.Tk);
       const int64_t all = std::max(c.Tq, c.Tk);
       full.run(full_bias(w.data(), c.Tk));
@@ -197,11 +196,11 @@ TEST(Reference, LocalMeetsFullAndSimple) {
         local.run(local_bias(w.data(), c.Tk, all, window_only));
         expect_same(local, full, 0);
       }
-      Problem simple = full;
+      OracleProblem simple = full;
       simple.run(simple_bias());
       local.run(local_bias(w.data(), c.Tk, 0, false));
       expect_same(local, simple, 0);
-      // One less than all of T differs, and so does window 1 from window 0.
+      // Window T - 1 differs from T, and window 1 from 0.
       if (c.Tq == c.Tk && c.Tk > 2 && !mode.padded) {
         local.run(local_bias(w.data(), c.Tk, c.Tk - 1, false));
         EXPECT_GT(relative_error(local.y, full.y), 1e-6);
@@ -212,27 +211,27 @@ TEST(Reference, LocalMeetsFullAndSimple) {
   }
 }
 
-TEST(Reference, ConvMeetsSimpleAndToeplitzLocal) {
+TEST(Reference, ConvEqualsSimpleAndToeplitzLocal) {
   for (const ConvCase& c : testing::conv_cases()) {
     for (const Mode& mode : testing::modes()) {
       if (!fits(c, mode)) continue;
       SCOPED_TRACE(::testing::Message() << c << ", " << mode);
-      Problem conv(shape_of(c), mode, 12), simple = conv;
+      OracleProblem conv(shape_of(c), mode, 12), simple = conv;
       const Numbers zeros(c.H * c.taps(), 0.0);
       conv.run(conv_bias(zeros.data(), grid_of(c)));
       simple.run(simple_bias());
       expect_same(conv, simple, 0);
 
       if (c.grid.size() != 1) continue;
-      // One head as seen by all channels = local with the key repeated D times.
+      // One head for all channels = local with the key repeated D times.
       const int64_t T = c.T(), s = c.taps(), left = c.causal ? s - 1 : s / 2;
-      Problem one({c.B, T, T, c.D, 1}, mode, 13);
-      Problem local({c.B, T, T, c.D, c.D}, mode, 13);
+      OracleProblem one({c.B, T, T, c.D, 1}, mode, 13);
+      OracleProblem local({c.B, T, T, c.D, c.D}, mode, 13);
       local.q = one.q, local.v = one.v, local.dy = one.dy;
       local.padded = one.padded;
       for (size_t i = 0; i < local.k.size(); ++i) local.k[i] = one.k[i / c.D];
       const Numbers w = Random(14).normals(s);
-      Numbers toeplitz(T * T, NAN);  // what is outside of the band is not read
+      Numbers toeplitz(T * T, NAN);  // values outside of the band are not read
       for (int64_t t = 0; t < T; ++t) {
         for (int64_t a = 0; a < s; ++a) {
           const int64_t j = t - left + a;
@@ -251,8 +250,9 @@ TEST(Reference, ConvMeetsSimpleAndToeplitzLocal) {
   }
 }
 
-// Runs all rows of a problem through streams, position by position.
-Numbers stream(const Problem& p, int64_t window, bool only, const Bias& bias) {
+// Runs all batch rows through streams, position by position.
+Numbers stream(const OracleProblem& p, int64_t window, bool only,
+               const Bias& bias) {
   const Shape& s = p.shape;
   Numbers y(s.B * s.Tq * s.D, NAN);
   for (int64_t b = 0; b < s.B; ++b) {
@@ -274,7 +274,7 @@ TEST(Reference, StepIsForward) {
       if (c.Tq != c.Tk || !mode.causal || mode.padded) continue;
       for (bool hostile : {false, true}) {
         SCOPED_TRACE(::testing::Message() << c << ", " << mode);
-        Problem p(shape_of(c), mode, 15);
+        OracleProblem p(shape_of(c), mode, 15);
         Random random(16);
         Numbers w = random.normals(c.Tq * c.Tk);
         if (hostile) {
@@ -297,7 +297,7 @@ TEST(Reference, StepIsForward) {
     if (!c.causal) continue;
     for (bool only : {false, true}) {
       SCOPED_TRACE(c);
-      Problem p(shape_of(c), {"causal", true, false, true}, 17);
+      OracleProblem p(shape_of(c), {"causal", true, false, true}, 17);
       const Numbers w = Random(18).normals(c.H * c.taps());
       const Bias bias = conv_bias(w.data(), grid_of(c, only));
       p.run(bias);
@@ -307,9 +307,9 @@ TEST(Reference, StepIsForward) {
 }
 
 TEST(Reference, PaddedKeysAreAbsent) {
-  // Row 0 has the first 5 keys, row 1 none at all; what is padded is not read.
+  // Batch row 0 has the first 5 keys, row 1 none; padded keys are not read.
   for (bool causal : {false, true}) {
-    Problem p({2, 7, 7, 4, 2}, {"", causal, false, true}, 19), row = p;
+    OracleProblem p({2, 7, 7, 4, 2}, {"", causal, false, true}, 19), row = p;
     p.padded = {0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     for (size_t j = 0; j < p.padded.size(); ++j) {
       for (size_t c = 0; c < 4 && p.padded[j] != 0; ++c) p.v[j * 4 + c] = NAN;
@@ -332,15 +332,15 @@ TEST(Reference, PaddedKeysAreAbsent) {
 }
 
 TEST(Reference, RowsWithoutAKeyInTheWindow) {
-  // Of 13 queries over 7 keys with window 2, those from t = 8 on see nothing.
-  Problem p({1, 13, 7, 3, 3}, {"", false, false, true}, 20);
+  // Of 13 queries over 7 keys with window 2, those from t = 8 on have no key.
+  OracleProblem p({1, 13, 7, 3, 3}, {"", false, false, true}, 20);
   const Numbers w = Random(21).normals(13 * 7);
   p.run(local_bias(w.data(), 7, 2, true));
   for (int64_t i = 0; i < 13 * 3; ++i) {
     EXPECT_EQ(p.y[i] == 0.0, i >= 8 * 3) << i;
     EXPECT_EQ(p.dq[i] == 0.0, i >= 8 * 3) << i;
   }
-  Stream forgetful(1, 1, 0, true);  // a window of nothing: no key ever
+  Stream forgetful(1, 1, 0, true);  // an empty window: no keys
   const double one = 1;
   double y = NAN;
   forgetful.step(
@@ -348,8 +348,8 @@ TEST(Reference, RowsWithoutAKeyInTheWindow) {
   EXPECT_EQ(y, 0.0);
 }
 
-TEST(Reference, CausalToTheLastBit) {
-  Problem p({1, 13, 13, 5, 5}, {"", true, false, true}, 22), changed = p;
+TEST(Reference, CausalityIsBitExact) {
+  OracleProblem p({1, 13, 13, 5, 5}, {"", true, false, true}, 22), changed = p;
   for (size_t i = 9 * 5; i < 13 * 5; ++i) changed.k[i] = 1e4, changed.v[i] = -7;
   const Numbers w = Random(23).normals(13 * 13);
   p.run(full_bias(w.data(), 13));
@@ -359,7 +359,7 @@ TEST(Reference, CausalToTheLastBit) {
   }
 }
 
-TEST(Reference, RefusesNonsense) {
+TEST(Reference, RejectsInvalidArguments) {
   const double x[4] = {};
   double y[4];
   EXPECT_THROW(forward({1, 1, 1, 4, 3}, {x, x, x}, simple_bias(), y),

@@ -1,5 +1,5 @@
-// The operators as a whole: sequences that need several chunks of w and several
-// depths of a sum, any way of splitting the work, the same bits every time.
+// Whole operators: sequences that need several chunks of w and several blocks
+// per sum, any split of the work, and bit-identical results in every run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace aft::kernels {
 namespace {
 
-// Chunks of w hold 2^18 numbers: 240 rows of 1000 keys.
+// Chunks of w have 2^18 elements: 240 rows of 1000 keys.
 TEST(Run, FullInChunks) {
   for (bool causal : {false, true}) {
     for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1000, 1000},
@@ -44,7 +44,7 @@ TEST(Run, LocalInChunks) {
   }
 }
 
-// Several tiles and strips, so that panels of one chunk serve the next.
+// Several tiles and strips, so that panels of one chunk are reused by the next.
 TEST(Run, ChunksOfManyChannels) {
   for (bool causal : {false, true}) {
     const Data data({1, 560, 560, 9, 9}, {"", causal, false, true}, 5);
@@ -54,7 +54,7 @@ TEST(Run, ChunksOfManyChannels) {
   }
 }
 
-// Two strips of channels; the oracle looks at a few of them.
+// Two strips of channels, of which a few are compared with the oracle.
 TEST(Run, ChunksOfTwoStrips) {
   const int64_t T = 520, D = 75;
   const Data all({1, T, T, D, D}, {"", true, false, true}, 7);
@@ -85,7 +85,7 @@ TEST(Run, ChunksOfTwoStrips) {
   });
 }
 
-// Spikes that send rows of some chunks, not of others, through the exact path.
+// Spikes, so that rows of some chunks take the log-space path.
 TEST(Run, HostileChunks) {
   for (bool causal : {false, true}) {
     Data data({1, 600, 600, 2, 2}, {"", causal, false, true}, 9);
@@ -104,7 +104,8 @@ struct Named {
   Data data;
 };
 
-/// Each operator, gentle and hostile, of a size that gives threads something.
+/// Each operator with ordinary and hostile inputs, large enough for several
+/// threads.
 std::vector<Named> problems() {
   std::vector<Named> all;
   for (bool hostile : {false, true}) {
@@ -132,13 +133,13 @@ std::vector<Named> problems() {
   return all;
 }
 
-TEST(Run, SameBitsEveryTime) {
+TEST(Run, RepeatedRunsAreBitIdentical) {
   for_each_target([] {
     for (const Named& p : problems()) {
       SCOPED_TRACE(p.name);
       const Result first = run<float>(p.op, p.data);
       expect_identical(run<float>(p.op, p.data), first);
-      // Fresh memory holds anything: zeros, NaN, what was there before.
+      // New memory may contain anything: zeros, NaN, old values.
       expect_identical(run<float>(p.op, p.data, Exec::serial()), first);
       Exec zeros = poisoned();
       zeros.allocate = [](size_t bytes) {
@@ -153,7 +154,7 @@ TEST(Run, SameBitsEveryTime) {
   });
 }
 
-/// Pieces of one item, the last first: no piece may rest on another.
+/// Pieces of one item in reverse order: no piece may depend on another.
 Exec backwards(int threads) {
   Exec exec = poisoned();
   exec.threads = threads;
@@ -180,7 +181,7 @@ Exec threaded(int threads) {
   return exec;
 }
 
-// The order in which gradients of w are added up may depend on the split.
+// The order in which gradients of w are summed may depend on the split.
 TEST(Run, AnySplitOfTheWorkGivesTheSameOutputs) {
   for (const Named& p : problems()) {
     SCOPED_TRACE(p.name);
@@ -195,7 +196,7 @@ TEST(Run, AnySplitOfTheWorkGivesTheSameOutputs) {
   }
 }
 
-TEST(Run, SameBitsEveryTimeOnThreads) {
+TEST(Run, RepeatedRunsOnThreadsAreBitIdentical) {
   for (const Named& p : problems()) {
     SCOPED_TRACE(p.name);
     const Result serial = run<float>(p.op, p.data);
@@ -210,7 +211,7 @@ TEST(Run, SameBitsEveryTimeOnThreads) {
   }
 }
 
-// Forward does not need anyone to save what it leaves, nor dw to be wanted.
+// Forward without saved outputs, and backward without dw.
 TEST(Run, NothingSaved) {
   for (const Named& p : problems()) {
     SCOPED_TRACE(p.name);
@@ -252,8 +253,8 @@ TEST(Run, NothingSaved) {
   }
 }
 
-// No batch, no queries, no keys: nothing is written that is not there.
-TEST(Run, Nothing) {
+// No batch, no queries, no keys: no write out of bounds.
+TEST(Run, EmptyProblems) {
   for_each_target([] {
     for (const oracle::Shape& s :
          {oracle::Shape{0, 5, 5, 9, 9}, oracle::Shape{2, 0, 5, 9, 9},

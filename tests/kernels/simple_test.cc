@@ -1,5 +1,5 @@
 // AFT-simple by the kernels against the oracle: every shape, hostile keys, rows
-// without keys, large numbers.
+// without keys, large values.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,8 @@ TEST(Simple, Shapes) {
   }
 }
 
-// A call of the kernels takes 512 channels, a tile 8, backward 16 rows at once.
+// A kernel call has up to 512 channels, a tile 8; backward has chunks of 16
+// rows.
 TEST(Simple, ManyChannels) {
   for (int64_t D : {63, 64, 65, 130, 511, 520}) {
     for (const Mode& mode : modes()) {
@@ -85,8 +86,8 @@ TEST(Simple, HugeQueries) {
   }
 }
 
-// Rows of the batch that are masked from end to end, and what is in them.
-TEST(Simple, NothingToSee) {
+// Batch rows that are completely masked, and have NaN there.
+TEST(Simple, RowsWithoutKeys) {
   for (bool causal : {false, true}) {
     Data data({3, 9, 9, 5, 5}, {"", causal, false, true}, 8);
     data.padded.assign(3 * 9, 0);
@@ -121,8 +122,8 @@ TEST(Simple, LargeValues) {
   }
 }
 
-// The first key outweighs all others, so that no sum grows with t, and all rows
-// pull in one direction.
+// The first key dominates all others, so that no sum grows with t, and all rows
+// contribute with the same sign.
 TEST(Simple, LargeValuesBehindOneKey) {
   for (bool causal : {false, true}) {
     Data data({1, 600, 600, 9, 9}, {"", causal, false, true}, 10);
@@ -139,14 +140,14 @@ TEST(Simple, LargeGradients) {
     Data data({2, 97, 97, 9, 9}, mode, 11);
     for (double& x : data.dy) x = static_cast<float>(x * 1e8);
     check(simple(), data);
-    // Products of 1e34: within a float's range.
+    // Products of 1e34: within the range of float.
     for (double& x : data.dy) x = static_cast<float>(x * 1e-4);
     for (double& x : data.v) x = static_cast<float>(x * 1e30);
     check(simple(), data);
   }
 }
 
-// The largest floats there are: what comes out is an average of them.
+// The largest floats: the output is an average of them.
 TEST(Simple, LargestValuesForward) {
   for (bool causal : {false, true}) {
     Data data({1, 300, 300, 9, 9}, {"", causal, false, true}, 12);

@@ -1,6 +1,6 @@
-// Step after step is forward: the streams of simple, of local and conv (a ring
-// of the last keys and the sums of what left it), and of full (a ring that
-// keeps everything).
+// Repeated steps equal forward: streams of simple, of local and conv (a ring of
+// the last keys, and sums over those removed from it), and of full (a ring of
+// all keys).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,15 +29,15 @@ Numbers stream_simple(const Data& data) {
 }
 
 /// The same with the last `window` keys in a ring of `capacity`, and biases
-/// bias(t, j, c), which are the same in all channels unless per_channel.
-struct Window {
+/// bias(t, j, c), equal in all channels unless per_channel.
+struct RingWindow {
   int64_t window, capacity;
   bool window_only, per_channel;
   oracle::Bias bias;
 };
 
 template <class T>
-Numbers stream_window(const Data& data, const Window& a) {
+Numbers stream_window(const Data& data, const RingWindow& a) {
   const int64_t n = data.shape.D;
   const auto q = as<T>(data.q), k = as<T>(data.k), v = as<T>(data.v);
   auto state = nans<T>(3 * n), y = nans<T>(data.dy.size());
@@ -45,7 +45,7 @@ Numbers stream_window(const Data& data, const Window& a) {
   int64_t first = 0, count = 0;
   bool has_past = false;
   for (int64_t t = 0; t < data.shape.Tq; ++t) {
-    if (count == a.window) {  // the oldest leaves
+    if (count == a.window) {  // removes the oldest
       if (!a.window_only) {
         simple_kernels<T>().step(n, !has_past, nullptr, &ring_k[first * n],
                                  &ring_v[first * n], state.data(), nullptr);
@@ -100,7 +100,7 @@ void check_simple() {
         SCOPED_TRACE(::testing::Message() << "D " << D << ", " << hostile);
         const Data data = make(50, D, gated, hostile);
         expect_forward<T>(stream_simple<T>(data), simple(), data, hostile);
-        // Nothing but the state is kept, so it is the same to the bit.
+        // Only the state is kept, so the results are bit-identical.
         EXPECT_EQ(
             first_difference(stream_simple<T>(data), run<T>(simple(), data).y),
             -1);
@@ -117,7 +117,7 @@ TEST(Step, SimpleIsForward) {
 }
 
 // One step with y, many without: the state is the same.
-TEST(Step, TakingInWithoutAnOutput) {
+TEST(Step, WithoutAnOutput) {
   for_each_target([] {
     const int64_t n = 70;
     Random random(3);
@@ -132,7 +132,7 @@ TEST(Step, TakingInWithoutAnOutput) {
                    nullptr);
       EXPECT_EQ(with, without);
     }
-    // Three times the same: the average is the value.
+    // Three equal values: their average is the value.
     EXPECT_LE(testing::relative_error(y, Numbers(v.begin(), v.end())), 4e-7);
   });
 }
@@ -171,7 +171,7 @@ TEST(Step, LocalIsForward) {
   });
 }
 
-TEST(Step, FullIsARingThatKeepsEverything) {
+TEST(Step, FullIsForward) {
   for_each_target([] {
     for (bool hostile : {false, true}) {
       const Data data = make(50, 9, true, hostile);
@@ -183,8 +183,8 @@ TEST(Step, FullIsARingThatKeepsEverything) {
   });
 }
 
-// Spikes of keys that the biases take back. A float of 1000 has digits down to
-// 6e-5, and so much is left of the exponents.
+// Spikes of keys that are cancelled by the biases. A float of 1000 has a
+// resolution of 6e-5, which limits the accuracy of the exponents.
 TEST(Step, KeysAndBiasesThatCancel) {
   for_each_target([] {
     Data data = make(50, 9, true, false);
@@ -197,7 +197,8 @@ TEST(Step, KeysAndBiasesThatCancel) {
         data.k[j * 9 + c] = static_cast<float>(data.k[j * 9 + c] + 1000);
       }
     }
-    const Window ring{50, 50, false, false, oracle::full_bias(w.data(), 50)};
+    const RingWindow ring{50, 50, false, false,
+                          oracle::full_bias(w.data(), 50)};
     const Numbers want = expected(full(w), data).y;
     EXPECT_LE(testing::relative_error(stream_window<float>(data, ring), want),
               1e-4);
@@ -214,7 +215,7 @@ TEST(Step, WithoutBiasesIsSimple) {
   });
 }
 
-// Causal conv: a bias for each channel.
+// Causal conv: biases per channel.
 TEST(Step, ConvIsForward) {
   for_each_target([] {
     for (int64_t taps : {1, 4, 60}) {
@@ -224,8 +225,8 @@ TEST(Step, ConvIsForward) {
           const Data data = make(50, 11, true, hostile);
           const Numbers w = Random(6).normals(11 * taps);
           const oracle::Grid grid{{50}, {taps}, true, only};
-          const Window window{taps, taps, only, true,
-                              oracle::conv_bias(w.data(), grid)};
+          const RingWindow window{taps, taps, only, true,
+                                  oracle::conv_bias(w.data(), grid)};
           const Operator op = conv(w, {50}, {taps}, only);
           expect_forward<float>(stream_window<float>(data, window), op, data,
                                 hostile);
@@ -237,7 +238,7 @@ TEST(Step, ConvIsForward) {
   });
 }
 
-// A stream does not wear out: after 1e5 steps it still knows its average.
+// No drift: the average is still correct after 1e5 steps.
 TEST(Step, LongStreams) {
   for_each_target([] {
     const int64_t n = 3, steps = 100000;

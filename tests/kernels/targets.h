@@ -1,5 +1,5 @@
-// Runs a test on every SIMD target that was compiled and that this processor
-// has.
+// Runs a test on every SIMD target that is compiled and supported by this
+// processor.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace aft::kernels {
 
-/// Makes one target the chosen one for as long as it lives.
+/// Selects a target during its lifetime.
 class OnTarget {
  public:
   explicit OnTarget(int64_t target) {

@@ -1,5 +1,5 @@
-// A call of an operator: from numbers to tensors, through ops.h or through the
-// dispatcher, and the oracle's answer.
+// Calls of operators, through ops.h or through the dispatcher, and the oracle's
+// results.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -49,8 +49,7 @@ inline void factorise(Call* call, int64_t rank, uint64_t seed) {
                                      call->Tq(), call->Tk(), rank);
 }
 
-/// What a call gives: numbers of y and of the gradients, empty where there is
-/// none.
+/// The results of a call: values of y and of the gradients, empty if absent.
 struct Outcome {
   kernels::Result all;
   Numbers du, dv_pos;
@@ -83,7 +82,7 @@ inline Numbers numbers(const Tensor& x) {
 }
 
 struct Tensors {
-  Tensor q, k, v, mask, u, v_pos, w, dy;  // undefined where there is none
+  Tensor q, k, v, mask, u, v_pos, w, dy;  // undefined if absent
 
   std::vector<Tensor*> differentiable() {
     std::vector<Tensor*> all;
@@ -145,7 +144,7 @@ inline Tensor apply(const Call& call, const Tensors& t,
   return local(maybe(t.q), t.k, t.v, op.window, bias, op.window_only, common);
 }
 
-/// Through the dispatcher, as Python does it.
+/// Through the dispatcher, as from Python.
 inline Tensor dispatch(const Call& call, const Tensors& t,
                        const std::string& gate = "sigmoid") {
   using c10::IValue;
@@ -175,13 +174,13 @@ inline Tensor dispatch(const Call& call, const Tensors& t,
   return stack.at(0).toTensor();
 }
 
-/// y and the gradients of sum(dy y) in everything that is there.
+/// y and the gradients of sum(dy y) in all defined inputs.
 template <class Apply>
 Outcome outcome(const Call& call, Tensors t, const Apply& apply_) {
   t.requires_grad();
   const Tensor y = apply_(call, t);
   y.backward(t.dy);
-  // Of no window, local is simple, and w has no part in it.
+  // With window 0, local is simple and w is not used.
   const auto gradient = [&](const Tensor& x) {
     if (!x.defined()) return Numbers();
     if (call.op.window == 0 && !x.grad().defined()) {
@@ -204,7 +203,7 @@ inline Outcome outcome(const Call& call, at::ScalarType type) {
 inline void expect_close(const Outcome& got, const Outcome& want,
                          double tolerance) {
   kernels::expect_close(got.all, want.all, tolerance);
-  // Sums over the other axis of products with dw.
+  // Sums of products with dw over the other axis.
   const double scale = want.all.w_scale;
   EXPECT_LE(relative_error(got.du, want.du, scale), tolerance) << "du";
   EXPECT_LE(relative_error(got.dv_pos, want.dv_pos, scale), tolerance)
@@ -217,7 +216,7 @@ inline void expect_identical(const Outcome& a, const Outcome& b) {
   EXPECT_EQ(kernels::first_difference(a.dv_pos, b.dv_pos), -1) << "dv_pos";
 }
 
-/// One call of each operator in each of its forms, of a small size.
+/// One small call of each operator in each of its forms.
 inline std::vector<Call> calls(bool causal, bool padded = true,
                                bool gated = true) {
   const Mode mode{"", causal, padded, gated};

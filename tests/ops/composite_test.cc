@@ -1,5 +1,5 @@
 // The composite path against the oracle: every variant, forward and backward;
-// hostile numbers, causality to the last bit, memory.
+// hostile inputs, bit-exact causality, memory.
 #include "aft/ops/composite.h"
 
 #include <ATen/ATen.h>
@@ -30,7 +30,7 @@ using Numbers = std::vector<double>;
 
 enum class Kind { kSimple, kDense, kFactors, kConv };
 
-struct Problem {
+struct CompositeProblem {
   std::string name;
   Kind kind = Kind::kSimple;
   oracle::Shape shape;
@@ -43,9 +43,9 @@ struct Problem {
 };
 
 /// window: -1 is full, 0 simple.
-Problem band_problem(const Case& c, Kind kind, int64_t window, bool causal,
-                     bool window_only = false) {
-  Problem p;
+CompositeProblem band_problem(const Case& c, Kind kind, int64_t window,
+                              bool causal, bool window_only = false) {
+  CompositeProblem p;
   const char* names[] = {" simple", " dense", " factors"};
   p.name = c.name + std::string(names[static_cast<int>(kind)]) + " window " +
            std::to_string(window) + (causal ? " causal" : "");
@@ -58,8 +58,8 @@ Problem band_problem(const Case& c, Kind kind, int64_t window, bool causal,
   return p;
 }
 
-Problem conv_problem(const ConvCase& c, bool window_only) {
-  Problem p;
+CompositeProblem conv_problem(const ConvCase& c, bool window_only) {
+  CompositeProblem p;
   p.name = std::string("conv ") + c.name;
   p.kind = Kind::kConv;
   p.shape = {c.B, c.T(), c.T(), c.D, c.H, c.causal, oracle::Gate::kNone};
@@ -70,7 +70,8 @@ Problem conv_problem(const ConvCase& c, bool window_only) {
   return p;
 }
 
-Problem filled(Problem p, Random& random, bool hostile, bool padded) {
+CompositeProblem filled(CompositeProblem p, Random& random, bool hostile,
+                        bool padded) {
   const auto [B, Tq, Tk, D, H, causal, gate] = p.shape;
   const auto draw = [&random, hostile](int64_t n) {
     return hostile ? testing::hostile_biases(random, n) : random.normals(n);
@@ -82,7 +83,7 @@ Problem filled(Problem p, Random& random, bool hostile, bool padded) {
   if (p.kind == Kind::kDense) p.w = draw(Tq * Tk);
   if (p.kind == Kind::kConv) p.w = draw(H * oracle::conv_taps(p.grid));
   if (p.kind == Kind::kFactors) {
-    p.u = draw(Tq * p.rank);  // so that products of up to 1e3 come out
+    p.u = draw(Tq * p.rank);  // products of up to 1e3
     p.v_pos = random.normals(Tk * p.rank);
   }
   if (padded) p.padded = testing::padding_mask(random, B, Tk);
@@ -92,9 +93,10 @@ Problem filled(Problem p, Random& random, bool hostile, bool padded) {
 }
 
 /// Calls visit for all variants of all shapes, every other one with padding.
-/// Beside the shared table: several blocks of keys and of rows, with tails.
-void for_each_problem(bool hostile,
-                      const std::function<void(const Problem&)>& visit) {
+/// In addition to the shared table: several blocks of keys and of rows, with
+/// tails.
+void for_each_problem(
+    bool hostile, const std::function<void(const CompositeProblem&)>& visit) {
   std::vector<Case> cases = testing::cases();
   cases.push_back({"blocks_300x2", 2, 300, 300, 2, 40, 5});
   cases.push_back({"blocks_150_400x1", 2, 150, 400, 1, 9, 3});
@@ -107,7 +109,7 @@ void for_each_problem(bool hostile,
       {"3d_5x9x8_k3x1x5", 1, {5, 9, 8}, {3, 1, 5}, 2, 1, false});
   Random random(hostile ? 2 : 1);
   bool padded = false;
-  const auto add = [&](const Problem& p) {
+  const auto add = [&](const CompositeProblem& p) {
     padded = !padded;
     visit(filled(p, random, hostile, padded));
   };
@@ -137,8 +139,9 @@ Numbers numbers(const Tensor& x) {
   return {y.data_ptr<double>(), y.data_ptr<double>() + y.numel()};
 }
 
-/// The composite path. Without `gradients`, forward alone.
-Result run(const Problem& p, at::ScalarType type, bool gradients = true) {
+/// The composite path. Without `gradients`, forward only.
+Result run(const CompositeProblem& p, at::ScalarType type,
+           bool gradients = true) {
   const auto [B, Tq, Tk, D, H, causal, gate] = p.shape;
   const auto tensor = [type](const Numbers& x, at::IntArrayRef shape) {
     if (x.empty()) return Tensor();
@@ -161,7 +164,7 @@ Result run(const Problem& p, at::ScalarType type, bool gradients = true) {
           numbers(g.du), numbers(g.dv_pos), numbers(g.dw)};
 }
 
-Result expected(const Problem& p) {
+Result expected(const CompositeProblem& p) {
   const auto [B, Tq, Tk, D, H, causal, gate] = p.shape;
   const oracle::Inputs in{nullptr, p.k.data(), p.v.data(),
                           p.padded.empty() ? nullptr : p.padded.data()};
@@ -197,10 +200,10 @@ Result expected(const Problem& p) {
   return out;
 }
 
-/// Where the summands of a gradient cancel, as in a row with one key, it is
-/// only rounding; so errors are relative to 1, or to a larger factor.
-void expect_near(const Problem& p, at::ScalarType type, const Result& want,
-                 double tolerance) {
+/// If the summands of a gradient cancel, as in a row with one key, the result
+/// is only rounding. Errors are therefore relative to 1, or to a larger factor.
+void expect_near(const CompositeProblem& p, at::ScalarType type,
+                 const Result& want, double tolerance) {
   const Result got = run(p, type);
   const auto check = [&](const char* name, const Numbers& x, const Numbers& y,
                          const Numbers& factor) {
@@ -218,7 +221,7 @@ void expect_near(const Problem& p, at::ScalarType type, const Result& want,
 }
 
 TEST(Composite, MatchesTheOracle) {
-  for_each_problem(false, [](const Problem& p) {
+  for_each_problem(false, [](const CompositeProblem& p) {
     const Result want = expected(p);
     expect_near(p, at::kFloat, want, 1e-5);
     expect_near(p, at::kDouble, want, 1e-13);
@@ -232,26 +235,27 @@ TEST(Composite, LseIsLogDen) {
   EXPECT_TRUE(forward(k, k, {}, bias, 140, false).lse.allclose(want, 1e-5));
 }
 
-TEST(Composite, BearsHostileKeysAndBiases) {
-  for_each_problem(true, [](const Problem& p) {
+TEST(Composite, HostileKeysAndBiases) {
+  for_each_problem(true, [](const CompositeProblem& p) {
     const Result want = expected(p);
-    // A bias of 1e3 is rounded by 3e-5 in float, u v_pos more than once, and by
-    // as much its exp is wrong.
+    // A bias of 1e3 has a rounding error of 3e-5 in float, u v_pos several of
+    // them, and its exp has that relative error.
     const double rounding = p.kind == Kind::kFactors ? 10 : 1;
     expect_near(p, at::kFloat, want, 1e-4 * rounding);
     expect_near(p, at::kDouble, want, 1e-12 * rounding);
   });
 }
 
-/// Keys around 1e4 are spaced by 1e-3 in float. Only their differences count,
-/// so nothing may round more coarsely than around 0.
+/// Keys around 1e4 have a spacing of 1e-3 in float. Only their differences
+/// matter, so results must be as accurate as for keys around 0.
 TEST(Composite, LargeKeysCostNoAccuracy) {
   Random random(3);
   for (const Kind kind : {Kind::kSimple, Kind::kDense}) {
     for (const int i : {0, 1, 2, 3}) {
-      Problem p = filled(band_problem({"large", 2, 200, 200, 3, 0, 1}, kind,
-                                      kind == Kind::kSimple ? 0 : 20, i < 2),
-                         random, false, true);
+      CompositeProblem p =
+          filled(band_problem({"large", 2, 200, 200, 3, 0, 1}, kind,
+                              kind == Kind::kSimple ? 0 : 20, i < 2),
+                 random, false, true);
       const double offset = i % 2 == 0 ? 1e4 : -1e4;
       for (double& x : p.k) x = offset + std::round(1024 * x) / 1024;
       expect_near(p, at::kFloat, expected(p), 1e-5);
@@ -259,13 +263,13 @@ TEST(Composite, LargeKeysCostNoAccuracy) {
   }
 }
 
-/// Batch row 0 has no key at all, batch row 1 none before 140; rows from 159 on
-/// see no key through the window.
+/// Batch row 0 has no keys, batch row 1 none before 140; rows from 159 on have
+/// no key in the window.
 TEST(Composite, RowsWithoutKeysAreZero) {
   Random random(4);
-  Problem p = filled(band_problem({"no_keys", 2, 200, 150, 3, 0, 1},
-                                  Kind::kDense, 10, true, true),
-                     random, true, true);
+  CompositeProblem p = filled(band_problem({"no_keys", 2, 200, 150, 3, 0, 1},
+                                           Kind::kDense, 10, true, true),
+                              random, true, true);
   std::fill(p.padded.begin(), p.padded.begin() + 150 + 140, 1);
   std::fill(p.padded.begin() + 150 + 140, p.padded.end(), 0);
   expect_near(p, at::kFloat, expected(p), 1e-4);
@@ -277,9 +281,9 @@ TEST(Composite, RowsWithoutKeysAreZero) {
   }
 }
 
-TEST(Composite, PaddedKeysMayHoldAnything) {
+TEST(Composite, PaddedKeysAreNotRead) {
   Random random(5);
-  Problem p = filled(
+  CompositeProblem p = filled(
       band_problem({"padded", 3, 150, 150, 2, 0, 1}, Kind::kDense, 10, true),
       random, false, true);
   const Result want = run(p, at::kFloat);
@@ -292,13 +296,13 @@ TEST(Composite, PaddedKeysMayHoldAnything) {
   EXPECT_EQ(got.dw, want.dw);
 }
 
-/// The position of number i of n, in a tensor [batch, T, ...].
+/// The position t of element i of n, in a tensor [batch, T, ...].
 int64_t position(size_t i, size_t n, int64_t batch, int64_t T) {
   return static_cast<int64_t>(i / (n / batch / T)) % T;
 }
 
-/// Replaces everything after position t by hostile numbers.
-Problem other_future(Problem p, int64_t t, Random& random) {
+/// Replaces everything after position t with hostile values.
+CompositeProblem other_future(CompositeProblem p, int64_t t, Random& random) {
   const auto replace = [&](Numbers& x, int64_t batch, int64_t T) {
     const Numbers other = hostile_keys(random, static_cast<int64_t>(x.size()));
     for (size_t i = 0; i < x.size(); ++i) {
@@ -317,20 +321,20 @@ Problem other_future(Problem p, int64_t t, Random& random) {
   return p;
 }
 
-TEST(Composite, TheFutureChangesNoBit) {
+TEST(Composite, CausalityIsBitExact) {
   Random random(6);
   const Case shape{"future", 2, 400, 300, 3, 0, 4};
   const ConvCase conv{"future", 2, {300}, {7}, 4, 2, true};
   for (const int i : {0, 1, 2, 3}) {
     const bool hostile = i / 2 == 1, padded = i % 2 == 1;
-    for (const Problem& empty :
+    for (const CompositeProblem& empty :
          {band_problem(shape, Kind::kSimple, 0, true),
           band_problem(shape, Kind::kDense, -1, true),
           band_problem(shape, Kind::kDense, 40, true, true),
           band_problem(shape, Kind::kFactors, -1, true),
           band_problem(shape, Kind::kFactors, 40, true),
           conv_problem(conv, false), conv_problem(conv, true)}) {
-      const Problem p = filled(empty, random, hostile, padded);
+      const CompositeProblem p = filled(empty, random, hostile, padded);
       const Result want = run(p, at::kFloat, false);
       for (const int64_t t : {0, 5, 126, 127, 128, 200}) {
         const Result got = run(other_future(p, t, random), at::kFloat, false);
@@ -379,7 +383,7 @@ void measure(const std::function<Bias(int64_t T)>& make_bias, int64_t H,
 }
 
 TEST(CompositeDeathTest, MemoryIsLinearInT) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process of its own
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a separate process
   const auto exits = ::testing::ExitedWithCode(0);
   const auto bias = [](int64_t window) {
     return [window](int64_t T) {

@@ -1,5 +1,5 @@
-// Arguments that do not fit: the error names the operator, the argument, what
-// was expected and what came.
+// Invalid arguments: the error names the operator, the argument, what was
+// expected and what was found.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -19,7 +19,7 @@ Tensor meta(at::IntArrayRef shape) {
   return at::empty(shape, at::TensorOptions(at::kFloat).device(at::kMeta));
 }
 
-/// f must throw a c10::Error that holds all of the words.
+/// f must throw a c10::Error whose message has all of the words.
 void expect_error(const std::function<void()>& f,
                   const std::vector<std::string>& words) {
   try {
@@ -30,7 +30,7 @@ void expect_error(const std::function<void()>& f,
       EXPECT_NE(message.find(word), std::string::npos)
           << "'" << word << "' is not in: " << message;
     }
-    // One sentence, not a page.
+    // A short message.
     EXPECT_LE(message.size(), 300u) << message;
     return;
   } catch (const std::exception& error) {
@@ -61,8 +61,8 @@ Common causal() {
   return common;
 }
 
-/// Each operator, called with these q, k, v and common arguments; the position
-/// arguments fit k of 6 positions.
+/// Calls each operator with these q, k, v and common arguments; the position
+/// arguments match k of 6 positions.
 struct Named {
   const char* name;
   std::function<Tensor(const OptionalTensor&, const Tensor&, const Tensor&,
@@ -212,7 +212,7 @@ TEST(Error, Windows) {
       {"aft::local", "window", "0 or more"});
   expect_error([&] { local(q, k, v, 0, bias, true); },
                {"aft::local", "window_only", "1 or more", "0"});
-  // However large, a window is a window.
+  // A window may be arbitrarily large.
   const Tensor widest =
       local(q, k, v, std::numeric_limits<int64_t>::max(), bias);
   EXPECT_TRUE(at::equal(widest, full(q, k, v, bias)));
@@ -256,11 +256,11 @@ TEST(Error, ConvGridsAndKernels) {
         conv(ones({2, 5, 4}), heads, v, taps, {6});
       },
       {op, "q", "6", "5"});
-  // What is even may be causal.
+  // Even kernel sizes are valid if causal.
   EXPECT_NO_THROW(call(heads, ones({2, 4}), {6}, causal())());
 }
 
-// The schemas refuse through the dispatcher as well.
+// The schemas reject invalid arguments as well.
 TEST(Error, ThroughTheDispatcher) {
   for (Call call : calls(false)) {
     SCOPED_TRACE(call.name);
@@ -270,8 +270,7 @@ TEST(Error, ThroughTheDispatcher) {
   }
 }
 
-// On a device without data there is nothing to compute: an error or a tensor
-// without data, but no crash.
+// On a device without data: an error or a tensor without data, but no crash.
 TEST(Error, TensorsWithoutData) {
   for (const Named& op : operators()) {
     SCOPED_TRACE(op.name);

@@ -1,5 +1,5 @@
-// Gradients: finite differences in double, every gate beside ATen, some inputs
-// only, none at all, and no second derivative.
+// Gradients: finite differences in double, every gate against ATen, any subset
+// of the inputs, and no second derivatives.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ double loss(const Call& call, const Tensors& t, const std::string& gate) {
   return (apply(call, t, gate) * t.dy).sum().item<double>();
 }
 
-/// Central differences in every number of every differentiable tensor.
+/// Central differences in every element of every differentiable tensor.
 void check_differences(const Call& call, const std::string& gate) {
   SCOPED_TRACE(::testing::Message() << call.name << ", gate " << gate);
   Tensors t = tensors(call, at::kDouble);
@@ -47,7 +47,7 @@ void check_differences(const Call& call, const std::string& gate) {
   }
 }
 
-/// Few numbers, so that each can be moved.
+/// Few elements, so that each can be varied.
 Call shrunk(const Operator& op, int64_t T, int64_t D, int64_t H, bool causal,
             int64_t rank) {
   Call call{"", op, Data({2, T, T, D, H}, {"", causal, true, true}, 1)};
@@ -116,8 +116,8 @@ double gate_of(const std::string& gate, double x) {
   return gate == "none" ? 1 : x;
 }
 
-// gate(q) times the operator without q, forward and backward, as ATen does it.
-TEST(Gradient, GatesBesideATen) {
+// gate(q) times the operator without q, forward and backward, computed by ATen.
+TEST(Gradient, GatesAgainstATen) {
   using Function = std::function<Tensor(const Tensor&)>;
   const std::pair<const char*, Function> all[] = {
       {"sigmoid", [](const Tensor& x) { return at::sigmoid(x); }},
@@ -166,8 +166,8 @@ TEST(Gradient, GatesBesideATen) {
   }
 }
 
-// Any subset of the inputs may ask for gradients; those are the same, and the
-// others get none.
+// Any subset of the inputs may require gradients. These do not depend on the
+// subset, and the other inputs get none.
 TEST(Gradient, SomeInputsOnly) {
   for (bool composite : {false, true}) {
     std::optional<CompositeGuard> guard;
@@ -199,7 +199,7 @@ TEST(Gradient, SomeInputsOnly) {
   }
 }
 
-TEST(Gradient, NoneAsked) {
+TEST(Gradient, NoneRequired) {
   for (const Call& call : calls(false)) {
     SCOPED_TRACE(call.name);
     Tensors t = tensors(call, at::kFloat);
@@ -222,7 +222,7 @@ TEST(Gradient, NoneAsked) {
   }
 }
 
-// A graph serves twice where it is kept, and gradients add up.
+// A retained graph can be used twice, and gradients accumulate.
 TEST(Gradient, KeptGraphs) {
   for (const Call& call : calls(true)) {
     SCOPED_TRACE(call.name);
@@ -237,7 +237,7 @@ TEST(Gradient, KeptGraphs) {
   }
 }
 
-TEST(Gradient, SecondDerivativesAreRefused) {
+TEST(Gradient, SecondDerivativesAreRejected) {
   for (bool composite : {false, true}) {
     std::optional<CompositeGuard> guard;
     if (composite) guard.emplace();

@@ -1,5 +1,5 @@
 // Types and layouts of the arguments: half precisions, tensors that are not
-// contiguous, parameters of another type, nothing at all.
+// contiguous, parameters of another type, empty tensors.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace aft::ops {
 namespace {
 
-/// The call with all its numbers rounded to a type.
+/// The call with all its values rounded to a type.
 Call rounded(Call call, at::ScalarType type) {
   const auto round = [&](Numbers* x) {
     if (x->empty()) return;
@@ -80,7 +80,7 @@ TEST(Layout, LargeSumsInHalf) {
   }
 }
 
-// Parameters may stay in float where activations are half.
+// Parameters may be float if activations are half.
 TEST(Layout, ParametersOfAnotherType) {
   for (const Call& exact : calls(true)) {
     SCOPED_TRACE(exact.name);
@@ -100,7 +100,7 @@ TEST(Layout, ParametersOfAnotherType) {
   }
 }
 
-/// The same numbers in another layout, as leaves.
+/// The same values in another layout, as leaves.
 Tensor transposed(const Tensor& x) {
   if (!x.defined() || x.dim() < 2) return x;
   return x.transpose(0, 1).contiguous().transpose(0, 1);
@@ -145,7 +145,7 @@ TEST(Layout, NotContiguous) {
   }
 }
 
-// One row that stands for the whole batch, and a gradient of one number.
+// One row expanded to the whole batch, and a gradient expanded from one value.
 TEST(Layout, Expanded) {
   for (bool composite : {false, true}) {
     std::optional<CompositeGuard> guard;
@@ -171,7 +171,7 @@ TEST(Layout, Expanded) {
   }
 }
 
-// Inputs are left as they were.
+// Inputs are not modified.
 TEST(Layout, InputsAreNotChanged) {
   for (const Call& call : calls(true)) {
     const Tensors t = tensors(call, at::kFloat),
@@ -191,7 +191,7 @@ TEST(Layout, InputsAreNotChanged) {
 }
 
 // No batch, no positions, no channels, no keys.
-TEST(Layout, Nothing) {
+TEST(Layout, EmptyTensors) {
   for (bool composite : {false, true}) {
     std::optional<CompositeGuard> guard;
     if (composite) guard.emplace();

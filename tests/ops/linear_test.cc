@@ -1,5 +1,5 @@
 // PackedWeights against at::linear: types, layouts, several layers at once, and
-// what it refuses.
+// invalid arguments.
 #include "aft/ops/linear.h"
 
 #include <ATen/ATen.h>
@@ -63,7 +63,7 @@ TEST(PackedWeights, IsALinearLayer) {
   }
 }
 
-TEST(PackedWeights, KeepsWeightsOfItsOwn) {
+TEST(PackedWeights, CopiesTheWeights) {
   at::Tensor w = at::randn({5, 4}), b = at::randn({5});
   const at::Tensor x = at::randn({3, 4}), y = at::linear(x, w, b);
   const PackedWeights layer(w, b);
@@ -93,7 +93,7 @@ TEST(PackedWeights, SeveralLayersInOnePass) {
   EXPECT_TRUE(PackedWeights::together(at::randn({3, 4}), {}).empty());
 }
 
-TEST(PackedWeights, Refuses) {
+TEST(PackedWeights, RejectsInvalidArguments) {
   const PackedWeights layer(at::randn({5, 4}), {}),
       other(at::randn({5, 3}), {});
   const char* where = "PackedWeights: x must be";
@@ -116,7 +116,7 @@ TEST(PackedWeights, Refuses) {
         layer.add(at::randn({2, 4}), turned);
       },
       "into must be contiguous");
-  // Types without a kernel stay as they are.
+  // Types without a kernel are not packed.
   EXPECT_FALSE(PackedWeights(at::zeros({5, 4}, at::kHalf), {}).defined());
 }
 

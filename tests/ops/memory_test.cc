@@ -1,5 +1,6 @@
-// Memory is O(B T D): over 16384 positions, forward and backward of every
-// operator stay far below one T x T buffer. Each runs in a process of its own.
+// Memory is O(B T D): for 16384 positions, forward and backward of every
+// operator need far less than one T x T buffer. Each runs in a separate
+// process.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -43,8 +44,9 @@ struct Inputs {
   }
 };
 
-/// By how many [T, D] tensors forward and backward of `loss` raise the peak; in
-/// a child, so that one does not hide behind another. -1: it went wrong.
+/// By how many [T, D] tensors forward and backward of `loss` raise the peak.
+/// Runs in a child process, so that the peak of one does not hide that of
+/// another. -1: failed.
 double rise(int64_t T, int64_t heads,
             const std::function<Tensor(const Inputs&)>& call) {
   int ends[2];
@@ -55,7 +57,7 @@ double rise(int64_t T, int64_t heads,
     try {
       at::set_num_threads(2);
       const Inputs inputs(T, heads);
-      // The first call brings in code and thread pools.
+      // The first call loads code and starts thread pools.
       const Inputs small(64, heads);
       simple(small.q, small.q, small.v).sum().backward();
       const double before = peak();
@@ -137,7 +139,7 @@ TEST(Memory, Conv) {
   }
 }
 
-// Spikes send rows through the exact path, which has memory of its own.
+// Spikes make rows take the log-space path, which has additional buffers.
 TEST(Memory, HostileLocal) {
   expect_small("local hostile", kD, [](const Inputs& x) {
     {
@@ -148,7 +150,7 @@ TEST(Memory, HostileLocal) {
   });
 }
 
-// A T x T buffer is seen: the same measure over the textbook's way.
+// A T x T buffer is detected: the same measurement of the naive implementation.
 TEST(Memory, TheTestCanFail) {
   const int64_t T = 4096;
   const double tensors = rise(T, kD, [](const Inputs& x) {

@@ -1,5 +1,5 @@
-// aft::one_tap equals aft::conv with the one-hot w, by its own kernels where
-// nothing is recorded and through conv elsewhere; and what it refuses.
+// aft::one_tap equals aft::conv with the one-hot w, both with its own kernels
+// (if autograd does not record) and through conv; and invalid arguments.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -17,7 +17,7 @@ namespace {
 using at::Tensor;
 
 /// The one-hot kernel of `reach` on each axis (causal: up to the last tap);
-/// heads whose offset is beyond it get no tap.
+/// heads whose offset is beyond it have no tap.
 Tensor one_hot(const Tensor& w, const Tensor& offsets,
                const std::vector<int64_t>& reach, bool causal = false) {
   std::vector<int64_t> shape = {w.size(0)};
@@ -110,7 +110,7 @@ TEST(OneTap, OffsetsBeyondTheGrid) {
   in.offsets =
       at::tensor({5, 0, 0, -7, -1000, 3, 4, 6}, at::kLong).view({4, 2});
   expect_close(in.apply(), in.by_conv(), 4e-6);
-  // With autograd it goes through conv, whose kernel has no tap for these.
+  // With autograd it runs conv, whose kernel has no tap for these.
   in.w.requires_grad_(true);
   const Tensor y = in.apply();
   expect_close(y, in.by_conv(), 4e-6);
@@ -194,7 +194,7 @@ TEST(OneTap, Gradients) {
   }
 }
 
-// A gate that is not fused is differentiated where k, v and w are not.
+// A gate that is not fused is differentiated also if k, v and w are not.
 TEST(OneTap, GradientOfTheGateAlone) {
   Inputs in({12}, 6, 6);
   in.common.gate = "tanh";

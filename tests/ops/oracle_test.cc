@@ -16,7 +16,7 @@ using testing::modes;
 
 constexpr double kFloat = 5e-6, kDouble = 1e-12;
 
-/// Which path: 0 kernels, 1 composite; and through which door.
+/// Which path, 0 kernels, 1 composite; and by which call.
 void check(const Call& call, double scale = 1) {
   SCOPED_TRACE(call.name);
   const Outcome want = expected(call);
@@ -36,7 +36,7 @@ void check(const Call& call, double scale = 1) {
 TEST(Oracle, Shapes) {
   for (const testing::Case& c : cases()) {
     for (const Mode& mode : modes()) {
-      // Without q, there are as many rows as keys.
+      // Without q, there is one row per key.
       if (!mode.gated && c.Tq != c.Tk) continue;
       SCOPED_TRACE(::testing::Message() << c << ", " << mode);
       const Data data(shape_of(c), mode, 1);
@@ -108,7 +108,7 @@ TEST(Oracle, ThroughTheDispatcher) {
   }
 }
 
-// The guard holds for its thread and its life, and both paths are two paths.
+// The guard applies to its thread and lifetime, and the two paths differ.
 TEST(Oracle, TheGuardSwitchesPaths) {
   for (const Call& call : calls(true)) {
     SCOPED_TRACE(call.name);
@@ -146,7 +146,7 @@ TEST(Oracle, Identities) {
   }
 }
 
-// Causality to the last bit, on both paths, with gradients recorded or not.
+// Bit-exact causality, on both paths, with gradients recorded or not.
 TEST(Oracle, Causality) {
   for (bool composite : {false, true}) {
     std::optional<CompositeGuard> guard;

@@ -1,5 +1,5 @@
 // The MLP, dropout with the residual and single rows against plain ATen calls:
-// values, gradients, and what they refuse.
+// values, gradients, and invalid arguments.
 #include "aft/ops/pointwise.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 
 using torch::Tensor;
 
-/// n tensors that want gradients.
+/// n tensors that require gradients.
 std::vector<Tensor> leaves(const std::vector<Tensor>& tensors) {
   std::vector<Tensor> out;
   for (const Tensor& x : tensors)
@@ -65,14 +65,14 @@ TEST(Mlp, IsItsFormula) {
           type == torch::kFloat ? 1e-3 : 1e-11);
     }
   }
-  const Tensor x = torch::randn({0, 5});  // nothing in, nothing out
+  const Tensor x = torch::randn({0, 5});  // empty
   EXPECT_EQ(mlp(x, torch::randn({4, 5}), torch::randn({4}),
                 torch::randn({2, 4}), torch::randn({2}))
                 .sizes(),
             (std::vector<int64_t>{0, 2}));
 }
 
-TEST(Mlp, RefusesWhatDoesNotFit) {
+TEST(Mlp, RejectsInvalidArguments) {
   const auto x = torch::randn({2, 5}), w1 = torch::randn({4, 5}),
              b1 = torch::randn({4}), w2 = torch::randn({3, 4}),
              b2 = torch::randn({3});
@@ -122,7 +122,7 @@ TEST(DropoutAdd, DropsTheSameInBackward) {
   EXPECT_TRUE(torch::equal(dropout_add(r, x, 0, 11), r + x));
 }
 
-TEST(DropoutAdd, RefusesWhatDoesNotFit) {
+TEST(DropoutAdd, RejectsInvalidArguments) {
   const Tensor x = torch::randn({2, 3});
   EXPECT_THROW(dropout_add({}, x, 1, 0), c10::Error);
   EXPECT_THROW(dropout_add({}, x, -0.1, 0), c10::Error);

@@ -1,5 +1,5 @@
-// The same bits every time on the same number of threads, and the same outputs
-// on any number.
+// Bit-identical results for the same number of threads, and the same outputs
+// for any number.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 namespace aft::ops {
 namespace {
 
-/// Large enough that there is work for two.
+/// Large enough for two threads.
 std::vector<Call> large_calls(bool causal) {
   const int64_t B = 2, T = 150, D = 72, H = 24;
   const Mode mode{"", causal, true, true};
@@ -72,7 +72,7 @@ TEST_F(Threads, OneIsTwo) {
   }
 }
 
-// Callers of their own, each with a path of its own.
+// Concurrent callers, each with its own path.
 TEST_F(Threads, ManyCallers) {
   at::set_num_threads(1);
   const std::vector<Call> all = calls(true);

@@ -1,10 +1,10 @@
-// The inner loops of conv, compiled once for each SIMD target: a window that
-// slides over panels of 16 channels, the sums outside of it, and its gradient.
-#if defined(AFT_KERNELS_CONV_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef AFT_KERNELS_CONV_INL_H_
-#undef AFT_KERNELS_CONV_INL_H_
+// The inner loops of conv: a window that slides over panels of 16 channels, the
+// sums outside of it, and its gradient.
+#if defined(AFT_KERNELS_CONV_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef AFT_KERNELS_CONV_SIMD_INL_H_
+#undef AFT_KERNELS_CONV_SIMD_INL_H_
 #else
-#define AFT_KERNELS_CONV_INL_H_
+#define AFT_KERNELS_CONV_SIMD_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -14,14 +14,14 @@
 #include <cstring>
 
 #include "aft/kernels/kernels.h"
-#include "aft/kernels/math-inl.h"
+#include "aft/kernels/math_simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace aft {
 namespace kernels {
 namespace HWY_NAMESPACE {
 
-/// total of a range of panel rows that lie `step` apart.
+/// Total of n panel rows that are `step` apart.
 template <class T, class D = PanelTag<T>>
 HWY_INLINE hn::Vec<D> Total(D d, const T* from, int64_t n, int64_t step) {
   auto sum = hn::Zero(d);
@@ -87,13 +87,13 @@ HWY_INLINE void Slide(const T* HWY_RESTRICT panel,
 }
 
 template <int kWide, class T>
-HWY_INLINE void ConvolveBy(const Window& w, const T* panel, const T* weights,
-                           T* far, T* out) {
+HWY_INLINE void ConvolveBy(const ConvWindow& w, const T* panel,
+                           const T* weights, T* far, T* out) {
   const PanelTag<T> d;
   const size_t N = hn::Lanes(d);
   const int64_t line = w.padded() * kPanel;
-  // The rest of the grid, inside out: of each line (far_x), of whole lines
-  // (far_y), of whole slices (far_z).
+  // The positions outside of the window, from the inside out: those on the same
+  // lines (far_x), other lines (far_y), other slices (far_z).
   T *far_x = far, *far_y = far + w.T() * kPanel,
     *far_z = far_y + w.Z * w.Y * kPanel;
   const bool rest = w.before || w.after;
@@ -102,7 +102,7 @@ HWY_INLINE void ConvolveBy(const Window& w, const T* panel, const T* weights,
       const T* row = panel + l * line + w.left() * kPanel;
       Complement(row, w.X, w.lo, w.hi, w.before, w.after,
                  far_x + l * w.X * kPanel);
-      // out is not needed yet: totals of lines, then of slices.
+      // out is still free: it holds totals of lines, then of slices.
       for (size_t c = 0; c < kPanel; c += N)
         hn::Store(Total(d, row + c, w.X, kPanel), d, out + l * kPanel + c);
     }
@@ -162,9 +162,9 @@ HWY_INLINE void ConvolveBy(const Window& w, const T* panel, const T* weights,
 }
 
 template <class T>
-void Convolve(const Window& w, const T* panel, const T* weights, T* far,
+void Convolve(const ConvWindow& w, const T* panel, const T* weights, T* far,
               T* out) {
-  // The block that wastes the least at the end of a line.
+  // The block size that wastes the least at the end of a line.
   const auto waste = [&](int64_t wide) { return (wide - w.X % wide) % wide; };
   if (waste(7) <= waste(6)) {
     ConvolveBy<7>(w, panel, weights, far, out);
@@ -174,7 +174,7 @@ void Convolve(const Window& w, const T* panel, const T* weights, T* far,
 }
 
 template <class T>
-void Correlate(const Window& w, const T* panel, const T* rows, T* sums) {
+void Correlate(const ConvWindow& w, const T* panel, const T* rows, T* sums) {
   const PanelTag<T> d;
   const size_t N = hn::Lanes(d);
   const int64_t line = w.padded() * kPanel;

@@ -1,14 +1,14 @@
-// AFT-conv backward: the window transposed over a / den gives dv, over the sums
-// of a r / den of a head the rest of dk, and correlations give dw.
+// AFT-conv backward: the transposed window over a / den gives dv; over the sums
+// of a r / den per head, the rest of dk; correlations give dw.
 #include <algorithm>
 #include <atomic>
 
-#include "aft/kernels/run_conv-inl.h"
+#include "aft/kernels/conv_run.h"
 
 namespace aft::kernels {
 namespace {
 
-/// The backward pass, phase by phase.
+/// The phases of the backward pass.
 template <class T>
 class Backward {
  public:
@@ -45,18 +45,18 @@ class Backward {
     values();
     keys();
     if (bias_.dw) biases();
-    exact();
+    logspace();
   }
 
  private:
-  Lanes<const T> lanes(const Buffer<T>& x, int64_t b, int64_t c0,
-                       int64_t channels) const {
+  PanelChannels<const T> lanes(const Buffer<T>& x, int64_t b, int64_t c0,
+                               int64_t channels) const {
     return conv_.lanes(static_cast<const T*>(x.get()), b, c0, channels);
   }
 
   /// a = dy gate(q) / den, dq, and c = sum over the head of a r. a is 0 where
-  /// the exact path takes over: rows from safe_ on, all where dy is beyond
-  /// FastPathLimits.
+  /// the log-space path takes over: rows from safe_ on, and all rows of a
+  /// channel with dy beyond FastPathLimits.
   void rows() {
     std::atomic<bool> safe{true};
     exec_.parallel(B_ * n_, [&](int64_t begin, int64_t end) {
@@ -80,11 +80,11 @@ class Backward {
         safe_[i / (n_ * D_) * D_ + i % D_] = 0;
       }
     }
-    any_exact_ = *std::min_element(safe_.begin(), safe_.end()) < n_;
+    any_logspace_ = *std::min_element(safe_.begin(), safe_.end()) < n_;
     exec_.parallel(B_ * n_, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         T* a = a_.get() + i * D_;
-        for (int64_t x = 0; any_exact_ && x < D_; ++x) {
+        for (int64_t x = 0; any_logspace_ && x < D_; ++x) {
           if (i % n_ >= safe_[i / n_ * D_ + x]) a[x] = T(0);
         }
         const T* r = saved_.r + i * D_;
@@ -100,8 +100,8 @@ class Backward {
     });
   }
 
-  /// The window transposed over x [B, T, channels], kPanel channels at a time;
-  /// each(b, c0, sums) gets [T, kPanel].
+  /// The transposed window over x [B, T, channels], kPanel channels at a time;
+  /// calls each(b, c0, sums) with sums [T, kPanel].
   template <class F>
   void transposed(const Buffer<T>& x, int64_t channels, const F& each) {
     exec_.parallel(B_ * panels(channels), [&](int64_t begin, int64_t end) {
@@ -123,7 +123,8 @@ class Backward {
     });
   }
 
-  /// dv = e A, A the window transposed over a; and v dv, the first part of dk.
+  /// dv = e A, where A is the transposed window over a; and v dv, the first
+  /// part of dk.
   void values() {
     transposed(a_, D_, [&](int64_t b, int64_t c0, const T* sums) {
       int64_t index[kPanel];
@@ -135,7 +136,8 @@ class Backward {
     });
   }
 
-  /// dk = sum over the head of v dv - e C, C the window transposed over c.
+  /// dk = sum over the head of v dv - e C, where C is the transposed window
+  /// over c.
   void keys() {
     transposed(c_, H_, [&](int64_t b, int64_t c0, const T* sums) {
       const int64_t end = std::min(c0 + kPanel, H_);
@@ -153,10 +155,10 @@ class Backward {
     });
   }
 
-  /// sums[tap] of each group of channels = sum over batch and t of rows_t times
-  /// (e v)_{t + tap}, or e_{t + tap} for heads; batch rows in order.
+  /// sums[tap] of each group of channels = sum over the batch (in order) and t
+  /// of rows_t times (e v)_{t + tap}, or e_{t + tap} for heads.
   Buffer<T> correlations(const Buffer<T>& rows, int64_t channels, bool values) {
-    const Window& window = conv_.window;
+    const ConvWindow& window = conv_.window;
     const int64_t size = window.taps() * kPanel;
     Buffer<T> all(exec_, panels(channels) * size);
     exec_.parallel(panels(channels), [&](int64_t begin, int64_t end) {
@@ -167,7 +169,7 @@ class Backward {
         int64_t index[kPanel];
         conv_.heads_of(c0, index);
         for (int64_t b = 0; b < B_; ++b) {
-          const Lanes<const T> from = lanes(rows, b, c0, channels);
+          const PanelChannels<const T> from = lanes(rows, b, c0, channels);
           for (int64_t t = 0; t < n_; ++t) {
             T* to = flat.get() + t * kPanel;
             std::copy_n(from.at + t * from.stride, from.lanes, to);
@@ -207,50 +209,67 @@ class Backward {
     });
   }
 
-  /// Adds what the exact path takes; one thread a head, so that nothing is
-  /// added to from two sides.
-  void exact() {
-    if (!any_exact_) return;
-    exec_.parallel(H_, [&](int64_t begin, int64_t end) {
-      std::vector<LogSum> scratch;
-      std::vector<LogspaceShare> shares(n_);
-      for (int64_t c = begin * per_; c < end * per_; ++c) {
+  /// Adds the gradients of the log-space path. A thread has whole heads, so
+  /// that no two threads add to the same number.
+  void logspace() {
+    if (!any_logspace_) return;
+    const int64_t heads = std::max<int64_t>(1, kTile / per_);
+    exec_.parallel((H_ + heads - 1) / heads, [&](int64_t begin, int64_t end) {
+      LogspaceChannels<T> tile(exec_, conv_.logspace_window());
+      std::vector<int64_t> channels;
+      for (int64_t h = begin * heads; h < std::min(end * heads, H_);
+           h += heads) {
         for (int64_t b = 0; b < B_; ++b) {
-          if (safe_[b * D_ + c] < n_) exact_channel(b, c, scratch, shares);
+          channels.clear();
+          for (int64_t c = h * per_; c < std::min(h + heads, H_) * per_; ++c)
+            if (safe_[b * D_ + c] < n_) channels.push_back(c);
+          const int64_t count = static_cast<int64_t>(channels.size());
+          for (int64_t first = 0; first < count; first += kTile) {
+            logspace_tile(
+                b, channels.data() + first,
+                static_cast<int>(std::min<int64_t>(count - first, kTile)),
+                tile);
+          }
         }
       }
     });
   }
 
-  void exact_channel(int64_t b, int64_t c, std::vector<LogSum>& scratch,
-                     std::vector<LogspaceShare>& shares) {
-    const auto channel = conv_.exact(b, c, scratch);
-    const Band band = conv_.band();
-    const int64_t h = c / per_;
-    std::fill(shares.begin(), shares.end(), LogspaceShare{0, 0, 0});
-    T *dk = grad_.dk + b * n_ * H_ + h, *dv = grad_.dv + b * n_ * D_ + c;
-    for (int64_t t = safe_[b * D_ + c]; t < n_; ++t) {
-      const auto w = [&](int64_t j) { return conv_.exact_bias(h, t, j); };
-      const LogspaceRow row = channel.forward(t, w);
-      const int64_t at = (b * n_ + t) * D_ + c;
-      const double q = p_.q ? p_.q[at] : 0, gate = p_.q ? sigmoid(q) : 1;
-      if (p_.q) {
-        grad_.dq[at] = static_cast<T>(dy_[at] * gate * sigmoid(-q) * row.r);
+  void logspace_tile(int64_t b, const int64_t* channels, int lanes,
+                     LogspaceChannels<T>& tile) {
+    const LogspaceSource<T> source = conv_.logspace_source(b, channels, lanes);
+    const int64_t size = conv_.window.taps() * kTile;
+    const Buffer<double> w(exec_, size), rows(exec_, n_ * kLogSum),
+        dw(exec_, bias_.dw ? size : 0);
+    conv_.logspace_weights(source, w.get());
+    std::fill_n(rows.get(), n_ * kLogSum, 0.);
+    if (dw.get()) std::fill_n(dw.get(), size, 0.);
+    tile.load(source);
+    tile.sum_keys();
+    tile.clear_gradients();
+    int64_t begin = n_;
+    for (int i = 0; i < lanes; ++i)
+      begin = std::min(begin, safe_[b * D_ + channels[i]]);
+    for (int64_t t = begin; t < n_; ++t) {
+      double* row = rows.get() + t * kLogSum;
+      tile.row(t, {w.get(), true}, row);
+      for (int i = 0; i < lanes; ++i) {
+        if (t < safe_[b * D_ + channels[i]]) continue;
+        const int64_t at = (b * n_ + t) * D_ + channels[i];
+        logspace_query_gradient(row, i, dy_[at], p_.q ? p_.q + at : nullptr,
+                                p_.q ? grad_.dq + at : nullptr);
       }
-      if (!row.any) continue;
-      shares[t] = {dy_[at] * gate, row.lse, row.r};
-      channel.backward_window(t, shares[t], w, dk, dv);
-      for (int64_t j = band.key_begin(t); bias_.dw && j < band.key_end(t + 1);
-           ++j) {
-        const int64_t tap = conv_.tap_of(t, j);
-        if (tap < 0 || (p_.padded && conv_.padded(b)[j])) continue;
-        const double k = p_.k[(b * n_ + j) * H_ + h];
-        const double v = p_.v[(b * n_ + j) * D_ + c];
-        bias_.dw[h * conv_.kernel_taps + tap] += static_cast<T>(
-            shares[t].a * std::exp(k + w(j) - row.lse) * (v - row.r));
-      }
+      tile.row_gradient(t, {w.get(), true}, row, dw.get());
     }
-    channel.backward_outside(shares.data(), dk, dv);
+    tile.add_gradients(rows.get(), grad_.dk + b * n_ * H_,
+                       grad_.dv + b * n_ * D_);
+    if (!dw.get()) return;
+    conv_.for_taps([&](int64_t tap, int64_t to) {
+      for (int i = 0; i < lanes; ++i) {
+        bias_.dw[source.key[i] * conv_.kernel_taps + to] +=
+            static_cast<T>(dw.get()[tap * kTile + i]);
+      }
+    });
   }
 
   const Exec& exec_;
@@ -260,11 +279,11 @@ class Backward {
   const Saved<T>& saved_;
   const Gradients<T>& grad_;
   const Conv<T> conv_;
-  const Window back_;
+  const ConvWindow back_;
   const int64_t n_, B_, D_, H_, per_;
   Buffer<T> e_, a_, c_, vdv_;
   std::vector<int64_t> safe_;  // [B, D] rows of the fast path
-  bool any_exact_ = false;
+  bool any_logspace_ = false;
 };
 
 }  // namespace

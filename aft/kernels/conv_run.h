@@ -1,5 +1,5 @@
-// What the two passes of conv share: the window, exp(w) of a group of channels,
-// the keys of the heads, and the channels that take the exact path.
+// Shared by the two passes of conv: the window, exp(w) of a group of channels,
+// the keys of the heads, and the inputs of the log-space path.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "aft/kernels/kernels.h"
-#include "aft/kernels/logspace.h"
-#include "aft/kernels/run-inl.h"
+#include "aft/kernels/logspace_run.h"
 #include "aft/kernels/run.h"
+#include "aft/kernels/run_buffers.h"
 
 namespace aft::kernels {
 
@@ -18,8 +18,8 @@ inline int64_t panels(int64_t channels) {
   return (channels + kPanel - 1) / kPanel;
 }
 
-/// The problem with its window, the way from taps of the window to taps of the
-/// kernel, and exp(w).
+/// The problem with its window, the mapping from taps of the window to taps of
+/// the kernel, and exp(w).
 template <class T>
 class Conv {
  public:
@@ -51,15 +51,14 @@ class Conv {
     std::copy(bias.w, bias.w + H * kernel_taps, weights.get());
     for (int64_t i = 0; i < H * kernel_taps; ++i) {
       T& w = weights.get()[i];
-      // Taps that never meet a key do not matter, but a hostile value there
-      // costs nothing more than the exact path.
+      // Also for taps that never meet a key: it only costs time.
       if (!(std::abs(w) <= FastPathLimits<T>::bias))
         unsafe[i / kernel_taps] = 1, w = T(0);
     }
     simple_kernels<T>().exp(weights.get(), weights.get(), H * kernel_taps);
   }
 
-  /// The number, in the kernel, of a tap of the window.
+  /// The tap of the kernel for an offset of the window.
   int64_t kernel_tap(int64_t dz, int64_t dy, int64_t dx) const {
     return ((dz + centre_[0]) * bias.kernel[1] + dy + centre_[1]) *
                bias.kernel[2] +
@@ -75,9 +74,9 @@ class Conv {
       }
     }
   }
-  /// exp(w) of kPanel channels from c0 on, [taps, kPanel]; channels of heads
-  /// where `of_heads`. Transposed: for window.transposed(), whose tap i is the
-  /// window's tap taps - 1 - i.
+  /// exp(w) of kPanel channels (of_heads: heads) from c0 on, [taps, kPanel].
+  /// Transposed: for window.transposed(), whose tap i is tap taps - 1 - i of
+  /// the window.
   void tile_weights(int64_t c0, bool of_heads, bool transposed, T* out) const {
     const int64_t n = std::min<int64_t>(kPanel, (of_heads ? H : D) - c0),
                   each = of_heads ? 1 : per_head, taps = window.taps();
@@ -91,7 +90,7 @@ class Conv {
     });
   }
   template <class U>
-  Lanes<U> lanes(U* x, int64_t b, int64_t c0, int64_t channels) const {
+  PanelChannels<U> lanes(U* x, int64_t b, int64_t c0, int64_t channels) const {
     return {x ? x + b * T_ * channels + c0 : nullptr, channels,
             static_cast<int>(std::min<int64_t>(kPanel, channels - c0))};
   }
@@ -103,8 +102,8 @@ class Conv {
     return p.padded ? p.padded + b * T_ : nullptr;
   }
 
-  /// e [B, T, H] = exp(k - ref); safe [B, H]: from which row on a head needs
-  /// the exact path. Calls each(b, c0, panel).
+  /// e [B, T, H] = exp(k - ref); safe [B, H]: the row from which on a head
+  /// needs the log-space path. Calls each(b, c0, panel).
   template <class F>
   void pack_heads(T* e, int64_t* safe, const F& each) const {
     exec.parallel(B * panels(H), [&](int64_t begin, int64_t end) {
@@ -121,8 +120,8 @@ class Conv {
       }
     });
   }
-  /// From which row on channel c of batch row b needs the exact path: its
-  /// head's, or earlier where a value is too large.
+  /// The row from which on channel c of batch row b needs the log-space path:
+  /// that of its head, or an earlier one if a value is too large.
   int64_t safe_rows(int64_t b, int64_t c, const int64_t* safe) const {
     int64_t rows = safe[b * H + c / per_head];
     for (int64_t t = 0; t < rows; ++t) {
@@ -134,41 +133,31 @@ class Conv {
     return rows;
   }
 
-  /// The tap of the kernel that joins row t and key j, or -1.
-  int64_t tap_of(int64_t t, int64_t j) const {
-    const int64_t Y = window.Y, X = window.X;
-    const int64_t d[3] = {j / (Y * X) - t / (Y * X), j / X % Y - t / X % Y,
-                          j % X - t % X};
-    for (int i = 0; i < 3; ++i) {
-      const int64_t at = d[i] + centre_[i];
-      if (at < 0 || at >= bias.kernel[i]) return -1;
+  /// The window as the log-space path has it.
+  LogspaceWindow logspace_window() const {
+    const ConvWindow& w = window;
+    return {w.Z,       w.Y,  w.X,  w.X,      w.reach_z,
+            w.reach_y, w.lo, w.hi, w.before, w.after};
+  }
+  /// At most kTile channels of batch row b, for the log-space path.
+  LogspaceSource<T> logspace_source(int64_t b, const int64_t* channels,
+                                    int lanes) const {
+    LogspaceSource<T> source{
+        p.k + b * T_ * H, p.v + b * T_ * D, H, D, padded(b), lanes, {}, {}};
+    for (int i = 0; i < lanes; ++i) {
+      source.key[i] = channels[i] / per_head;
+      source.value[i] = channels[i];
     }
-    return kernel_tap(d[0], d[1], d[2]);
+    return source;
   }
-  /// The bias of row t and key j for the exact path: 0 or -inf outside of the
-  /// window.
-  double exact_bias(int64_t h, int64_t t, int64_t j) const {
-    const int64_t tap = tap_of(t, j);
-    if (tap < 0) return bias.window_only ? -INFINITY : 0;
-    return bias.w[h * kernel_taps + tap];
-  }
-  /// 1d windows are bands; on grids the exact path looks at every key.
-  Band band() const {
-    const bool line = window.Z == 1 && window.Y == 1;
-    return {T_, T_,
-            line ? (p.causal ? bias.kernel[2] : bias.kernel[2] / 2 + 1) : -1,
-            p.causal, bias.window_only};
-  }
-  LogspaceChannel<T> exact(int64_t b, int64_t c,
-                           std::vector<LogSum>& scratch) const {
-    scratch.resize(exact_scratch(T_));
-    return {band(),
-            p.k + b * T_ * H + c / per_head,
-            H,
-            p.v + b * T_ * D + c,
-            D,
-            padded(b),
-            scratch.data()};
+  /// w of their heads: [taps of the window, kTile].
+  void logspace_weights(const LogspaceSource<T>& source, double* out) const {
+    for_taps([&](int64_t tap, int64_t from) {
+      for (int i = 0; i < kTile; ++i) {
+        out[tap * kTile + i] =
+            i < source.lanes ? bias.w[source.key[i] * kernel_taps + from] : 0;
+      }
+    });
   }
 
   const Exec& exec;
@@ -177,7 +166,7 @@ class Conv {
   const int64_t B, T_, D, H, per_head;
   const ConvKernels<T>& kernel;
   int64_t kernel_taps;
-  Window window;
+  ConvWindow window;
   std::vector<uint8_t> unsafe;  // [H]
   Buffer<T> weights;            // exp(w) [H, kernel taps]
 

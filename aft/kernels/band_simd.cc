@@ -10,7 +10,7 @@
 #include "aft/kernels/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "aft/kernels/band.cc"
+#define HWY_TARGET_INCLUDE "aft/kernels/band_simd.cc"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first.
 #include <hwy/highway.h>
@@ -18,18 +18,18 @@
 #include <algorithm>
 #include <limits>
 
-#include "aft/kernels/band-inl.h"
-#include "aft/kernels/logspace-inl.h"
-#include "aft/kernels/math-inl.h"
+#include "aft/kernels/band_simd-inl.h"
+#include "aft/kernels/math_simd-inl.h"
+#include "aft/kernels/simd_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace aft {
 namespace kernels {
 namespace HWY_NAMESPACE {
 
-/// What packing the keys of a tile learns on the way: a reference for each
-/// lane, the extremes of the keys that take part, and the first key that is
-/// beyond FastPathLimits (or `keys`).
+/// Collected while the keys of a tile are packed: a reference per lane, the
+/// extremes of the keys that are not padded, and the first key beyond
+/// FastPathLimits (`keys` if none).
 template <class T>
 struct KeyState {
   HWY_ALIGN T ref[kTile], max[kTile], min[kTile];
@@ -81,9 +81,10 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
     if (band.window_only)
       bad = hn::Or(bad, hn::Lt(hn::Sub(min, ref), hn::Neg(limit)));
     if (HWY_LIKELY(hn::AllFalse(d, bad))) continue;
-    // Something is beyond FastPathLimits, here or (max and min remember)
-    // before: find the first such key, and take such keys out: a fast row meets
-    // them with a weight of 0, which must not become 0 * inf.
+    // A key is beyond FastPathLimits, in this range or (max and min are
+    // cumulative) before it: find the first one, and set such keys to 0. Rows
+    // of the fast path multiply them by a weight of 0, which must not become 0
+    // * inf.
     const int last =
         static_cast<int>(std::min<size_t>(i + hn::Lanes(d), lanes));
     for (int64_t j = j0; j < j1; ++j) {
@@ -115,8 +116,8 @@ void PackKeys(const Band& band, const Strip<T>& strip, const Panel<T>& panel,
     s.restart(band.keys);
     safe_rows[tile] = band.rows;
     for (int i = 0; i < kTile; ++i) s.ref[i] = T(0);
-    // A causal reference may only know the past: the first key, which every row
-    // sees, if 0 is too far from it.
+    // A causal reference may only depend on the past: 0, or, if that is too far
+    // away, the first key, which all rows have in common.
     for (int i = 0; band.causal && first < band.keys && i < strip.lanes(tile);
          ++i) {
       const T k = strip.k[first * strip.stride + tile * kTile + i];
@@ -151,32 +152,34 @@ void PackKeys(const Band& band, const Strip<T>& strip, const Panel<T>& panel,
       safe_rows[tile] = band.causal ? std::min(safe_rows[tile], s.safe) : 0;
     Outside(
         blocks(band.rows), band.keys,
-        [&](int64_t b) { return band.key_begin(b * kRows); },
+        [&](int64_t b) { return band.key_begin(b * kBlockRows); },
         [&](int64_t b) {
-          return band.key_end(std::min((b + 1) * kRows, band.rows));
+          return band.key_end(std::min((b + 1) * kBlockRows, band.rows));
         },
         rows, panel.before ? panel.before + tile * panel.step : nullptr,
         panel.after ? panel.after + tile * panel.step : nullptr);
   }
 }
 
-/// The rows of blocks [g0, g1) from their sums, row by row through all tiles:
-/// memory wants whole lines.
+/// The rows of blocks [g0, g1) from their sums, row by row through all tiles,
+/// so that whole cache lines are written.
 template <class T>
 HWY_INLINE void FinishRows(const Band& band, int64_t g0, int64_t g1,
                            const Strip<T>& strip, const Sums<T>& sums,
                            const BandOut<T>& out) {
   const TileTag<T> d;
-  for (int64_t t = g0 * kRows; t < std::min(g1 * kRows, band.rows); ++t) {
+  for (int64_t t = g0 * kBlockRows; t < std::min(g1 * kBlockRows, band.rows);
+       ++t) {
     for (int tile = 0; tile < strip.tiles(); ++tile) {
-      if (out.exact && out.exact[tile * band.rows + t]) continue;
+      if (out.logspace && out.logspace[tile * band.rows + t]) continue;
       const int lanes = strip.lanes(tile);
-      const T* acc = sums.of[tile] + (t - g0 * kRows) * kPanel;
+      const T* acc = sums.of[tile] + (t - g0 * kBlockRows) * kPanel;
       HWY_ALIGN T qb[kTile];
       const int64_t at = t * strip.stride + tile * kTile;
-      const T* q = strip.q ? Ahead(strip.q + at, kGroup * kRows * strip.stride,
-                                   lanes, qb)
-                           : nullptr;
+      const T* q = strip.q
+                       ? Ahead(strip.q + at, kGroup * kBlockRows * strip.stride,
+                               lanes, qb)
+                       : nullptr;
       for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
         const auto num = hn::Load(d, acc + i),
                    den = hn::Load(d, acc + kTile + i);
@@ -186,7 +189,7 @@ HWY_INLINE void FinishRows(const Band& band, int64_t g0, int64_t g1,
           const auto r = Ratio(d, num, den);
           StoreTile(d, r, out.r + at, i, lanes);
           StoreTile(d, hn::Div(r, gate), out.y + at, i, lanes);
-        } else {  // one division does for both
+        } else {  // one division for both
           StoreTile(d, Ratio(d, num, hn::Mul(den, gate)), out.y + at, i, lanes);
         }
         if (out.den) StoreTile(d, den, out.den + at, i, lanes);
@@ -204,11 +207,11 @@ void Forward(const Band& band, int64_t b0, int64_t b1, const Strip<T>& strip,
     const int64_t g1 = std::min<int64_t>(g0 + kGroup, b1);
     for (int tile = 0; tile < strip.tiles(); ++tile) {
       Product(
-          g0, g1, [&](int64_t b) { return band.key_begin(b * kRows); },
+          g0, g1, [&](int64_t b) { return band.key_begin(b * kBlockRows); },
           [&](int64_t b) {
-            return band.key_end(std::min((b + 1) * kRows, band.rows));
+            return band.key_end(std::min((b + 1) * kBlockRows, band.rows));
           },
-          panel, tile, packed + (g0 - b0) * width * kRows, width,
+          panel, tile, packed + (g0 - b0) * width * kBlockRows, width,
           sums.of[tile]);
     }
     FinishRows(band, g0, g1, strip, sums, out);
@@ -219,7 +222,7 @@ void Forward(const Band& band, int64_t b0, int64_t b1, const Strip<T>& strip,
 template <class T>
 HWY_INLINE void PackRowRange(const Strip<T>& strip, int tile, int64_t t0,
                              int64_t t1, const BandGrad<T>& grad,
-                             uint8_t* exact, T* panel) {
+                             uint8_t* logspace, T* panel) {
   const TileTag<T> d;
   const int lanes = strip.lanes(tile);
   HWY_ALIGN T qb[kTile], gb[kTile], rb[kTile], db[kTile];
@@ -230,9 +233,9 @@ HWY_INLINE void PackRowRange(const Strip<T>& strip, int tile, int64_t t0,
     for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
       const auto bad = hn::Gt(hn::Abs(hn::LoadU(d, dy + i)),
                               hn::Set(d, FastPathLimits<T>::value));
-      if (HWY_UNLIKELY(!hn::AllFalse(d, bad))) exact[t] = 1;
+      if (HWY_UNLIKELY(!hn::AllFalse(d, bad))) logspace[t] = 1;
     }
-    if (exact[t]) {
+    if (logspace[t]) {
       for (int i = 0; i < kPanel; ++i) out[i] = T(0);
       continue;
     }
@@ -262,16 +265,16 @@ void PackRows(const Band& band, const Strip<T>& strip, const BandGrad<T>& grad,
   for (int64_t t = 0; t < band.rows; t += kTogether) {
     for (int tile = 0; tile < strip.tiles(); ++tile) {
       PackRowRange(strip, tile, t, std::min(t + kTogether, band.rows), grad,
-                   grad.exact + tile * band.rows,
+                   grad.logspace + tile * band.rows,
                    panel.rows + tile * panel.step);
     }
   }
   for (int tile = 0; tile < strip.tiles(); ++tile) {
     Outside(
         blocks(band.keys), band.rows,
-        [&](int64_t b) { return band.row_begin(b * kRows); },
+        [&](int64_t b) { return band.row_begin(b * kBlockRows); },
         [&](int64_t b) {
-          return band.row_end(std::min((b + 1) * kRows, band.keys));
+          return band.row_end(std::min((b + 1) * kBlockRows, band.keys));
         },
         panel.rows + tile * panel.step,
         panel.before ? panel.before + tile * panel.step : nullptr,
@@ -289,16 +292,18 @@ void Backward(const Band& band, int64_t b0, int64_t b1, const Strip<T>& strip,
     const int64_t g1 = std::min<int64_t>(g0 + kGroup, b1);
     for (int tile = 0; tile < strip.tiles(); ++tile) {
       Product(
-          g0, g1, [&](int64_t b) { return band.row_begin(b * kRows); },
+          g0, g1, [&](int64_t b) { return band.row_begin(b * kBlockRows); },
           [&](int64_t b) {
-            return band.row_end(std::min((b + 1) * kRows, band.keys));
+            return band.row_end(std::min((b + 1) * kBlockRows, band.keys));
           },
-          rows, tile, packed + (g0 - b0) * width * kRows, width, sums.of[tile]);
+          rows, tile, packed + (g0 - b0) * width * kBlockRows, width,
+          sums.of[tile]);
     }
-    for (int64_t j = g0 * kRows; j < std::min(g1 * kRows, band.keys); ++j) {
+    for (int64_t j = g0 * kBlockRows; j < std::min(g1 * kBlockRows, band.keys);
+         ++j) {
       for (int tile = 0; tile < strip.tiles(); ++tile) {
         const int lanes = strip.lanes(tile);
-        const T* acc = sums.of[tile] + (j - g0 * kRows) * kPanel;
+        const T* acc = sums.of[tile] + (j - g0 * kBlockRows) * kPanel;
         const T* key = keys.rows + tile * keys.step + j * kPanel;
         const int64_t at = j * strip.stride + tile * kTile;
         for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
@@ -313,24 +318,9 @@ void Backward(const Band& band, int64_t b0, int64_t b1, const Strip<T>& strip,
   }
 }
 
-const BandKernels<float>& BandTable_f32() {
-  static constexpr BandKernels<float> kTable = {
-      PackKeys<float>,     PackWeights<float>, PackWeightsTransposed<float>,
-      Forward<float>,      PackRows<float>,    Backward<float>,
-      Dw<float>,           ScaleDw<float>,     Outer<float>,
-      ExactSums<float>,    LogspaceRow<float>, ExactWindow<float>,
-      ExactOutside<float>, ExactDw<float>};
-  return kTable;
-}
-const BandKernels<double>& BandTable_f64() {
-  static constexpr BandKernels<double> kTable = {
-      PackKeys<double>,     PackWeights<double>, PackWeightsTransposed<double>,
-      Forward<double>,      PackRows<double>,    Backward<double>,
-      Dw<double>,           ScaleDw<double>,     Outer<double>,
-      ExactSums<double>,    LogspaceRow<double>, ExactWindow<double>,
-      ExactOutside<double>, ExactDw<double>};
-  return kTable;
-}
+AFT_KERNEL_TABLES(BandKernels, PackKeys<T>, PackWeights<T>,
+                  PackWeightsTransposed<T>, Forward<T>, PackRows<T>,
+                  Backward<T>, Dw<T>, ScaleDw<T>, Outer<T>)
 
 }  // namespace HWY_NAMESPACE
 }  // namespace kernels
@@ -340,17 +330,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace aft::kernels {
 
-HWY_EXPORT(BandTable_f32);
-HWY_EXPORT(BandTable_f64);
-
-template <>
-const BandKernels<float>& band_kernels() noexcept {
-  return HWY_DYNAMIC_DISPATCH(BandTable_f32)();
-}
-template <>
-const BandKernels<double>& band_kernels() noexcept {
-  return HWY_DYNAMIC_DISPATCH(BandTable_f64)();
-}
+AFT_EXPORT_KERNELS(BandKernels, band_kernels)
 
 }  // namespace aft::kernels
 #endif

@@ -1,5 +1,5 @@
-// One set of inputs with the oracle's results for them, shared by the tests of
-// the oracle.
+// Inputs with the oracle's results for them, shared by the tests of the oracle
+// and of the kernels.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,14 +20,14 @@ using testing::Random;
 using testing::relative_error;
 using Numbers = std::vector<double>;
 
-// Inputs with their memory, and the results of both passes.
-struct Problem {
+// Inputs, and the results of both passes.
+struct OracleProblem {
   Shape shape;
   Numbers q, k, v, dy;
   std::vector<uint8_t> padded;  // empty: no mask
   Numbers y, dq, dk, dv, dw;    // dw [Tq, Tk], all heads together
 
-  Problem(const Shape& s, const Mode& mode, uint64_t seed) : shape(s) {
+  OracleProblem(const Shape& s, const Mode& mode, uint64_t seed) : shape(s) {
     Random random(seed);
     shape.causal = mode.causal;
     if (mode.gated) q = random.normals(s.B * s.Tq * s.D);
@@ -74,12 +74,13 @@ inline Grid grid_of(const ConvCase& c, bool window_only = false) {
   return {c.grid, c.kernel, c.causal, window_only};
 }
 
-// A causal grid needs a causal sum, the others take both kinds.
+// A causal grid needs a causal sum; others work with both kinds.
 inline bool fits(const ConvCase& c, const Mode& m) {
   return !c.causal || m.causal;
 }
 
-inline void expect_same(const Problem& a, const Problem& b, double tolerance) {
+inline void expect_same(const OracleProblem& a, const OracleProblem& b,
+                        double tolerance) {
   EXPECT_LE(relative_error(a.y, b.y), tolerance);
   EXPECT_LE(relative_error(a.dq, b.dq), tolerance);
   EXPECT_LE(relative_error(a.dk, b.dk, 1), tolerance);

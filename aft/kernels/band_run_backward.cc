@@ -5,15 +5,15 @@
 #include <map>
 #include <mutex>
 
+#include "aft/kernels/band_run.h"
 #include "aft/kernels/kernels.h"
 #include "aft/kernels/run.h"
-#include "aft/kernels/run_band-inl.h"
 
 namespace aft::kernels {
 
 namespace {
 
-/// The backward pass, phase by phase.
+/// The phases of the backward pass.
 template <class T>
 class Backward {
  public:
@@ -49,7 +49,8 @@ class Backward {
       keys();
     }
     exec_.parallel(l_.tasks, [&](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) exact(task);
+      LogspaceChannels<T> channels(exec_, l_.logspace_window());
+      for (int64_t task = begin; task < end; ++task) logspace(task, channels);
     });
     if (bias_.take) biases();
   }
@@ -64,18 +65,17 @@ class Backward {
   Panel<T> rows_panel(int64_t tile) const {
     return rows_panel(rows_.get() + tile * row_step_);
   }
-  /// Seen from a key: rows after its window exist where keys before a row's
-  /// window do, and the other way round.
+  /// From a key's point of view: rows after its window count if keys before a
+  /// row's window do, and vice versa.
   Panel<T> rows_panel(T* rows) const {
     return {rows, l_.after ? rows + row_panel_ + side_ : nullptr,
             l_.before ? rows + row_panel_ : nullptr, row_step_};
   }
 
-  /// dw of rows [s * kSub, (s + 1) * kSub) is a piece of kSub times this many
-  /// numbers.
+  /// Size of the piece of dw of rows [s * kSub, (s + 1) * kSub).
   int64_t piece() const { return kSub * (l_.width(band_.keys) + kSub); }
   int64_t subs() const { return (band_.rows + kSub - 1) / kSub; }
-  /// f(t0, t1, j0, j1) of piece s, if it has a key.
+  /// Calls f(t0, t1, j0, j1) for piece s, if it has keys.
   template <class F>
   void with_piece(int64_t s, const F& f) const {
     const int64_t t0 = s * kSub, t1 = std::min(t0 + kSub, band_.rows);
@@ -83,7 +83,7 @@ class Backward {
     if (j0 < j1) f(t0, t1, j0, j1);
   }
 
-  /// Whether all weights, and for each thread all of dw, fit the cache: then
+  /// Whether all weights, and per thread all of dw, fit into the cache: then
   /// panels need not outlive their strip.
   bool narrow() const {
     const int64_t n_blocks = blocks(band_.keys);
@@ -91,12 +91,12 @@ class Backward {
            subs() * piece() <= kDwSize;
   }
 
-  /// The narrow case: each strip from its panels to its gradients, and its
-  /// share of dw to the thread's sum.
+  /// The narrow case: each strip from its panels to its gradients; its share of
+  /// dw is added to the sum of the thread.
   void strips() {
     const int64_t n_blocks = blocks(band_.keys), width = l_.width(band_.rows),
                   pieces = bias_.take ? subs() : 0;
-    Buffer<T> packed(exec_, n_blocks * width * kRows);
+    Buffer<T> packed(exec_, n_blocks * width * kBlockRows);
     pack_transposed(exec_, band_, bias_, 0, n_blocks, width, packed.get());
     sum_dw(l_.tasks, pieces, [&](int64_t begin, int64_t end, T* dw) {
       Buffer<T> keys(exec_, l_.strip_tiles * key_panel_),
@@ -121,13 +121,13 @@ class Backward {
     });
   }
 
-  /// dw_ = the sum of what f(begin, end, dw) adds to `pieces` pieces of dw over
-  /// all of [0, n): each thread has pieces of its own.
+  /// dw_ = the sum over all of [0, n) of what f(begin, end, dw) adds to
+  /// `pieces` pieces of dw. Each thread sums up separate pieces.
   template <class F>
   void sum_dw(int64_t n, int64_t pieces, const F& f) {
     const int64_t size = pieces * piece();
-    std::map<int64_t, Buffer<T>> sums;  // by `begin`, so that their order is
-                                        // always the same
+    std::map<int64_t, Buffer<T>> sums;  // by `begin`, for a deterministic
+                                        // order
     std::mutex mutex;
     exec_.parallel(n, [&](int64_t begin, int64_t end) {
       Buffer<T> dw(exec_, size);
@@ -142,7 +142,7 @@ class Backward {
     }
   }
 
-  /// Both panels of a task, dq, and which rows need the exact path.
+  /// Both panels of a task, dq, and which rows need the log-space path.
   void pack_panels(int64_t task, const Panel<T>& keys, const Panel<T>& rows) {
     const Strip<T> strip = l_.strip(p_, task);
     const int64_t first = l_.first_tile(task), at = l_.row_offset(task);
@@ -159,7 +159,7 @@ class Backward {
   void keys() {
     const int64_t n_blocks = blocks(band_.keys), width = l_.width(band_.rows),
                   chunk = chunk_blocks(width, n_blocks);
-    Buffer<T> packed(exec_, chunk * width * kRows);
+    Buffer<T> packed(exec_, chunk * width * kBlockRows);
     for (int64_t b0 = 0; b0 < n_blocks; b0 += chunk) {
       const int64_t b1 = std::min(b0 + chunk, n_blocks);
       pack_transposed(exec_, band_, bias_, b0, b1, width, packed.get());
@@ -175,43 +175,39 @@ class Backward {
     }
   }
 
-  /// Adds what the exact rows of a task give to dk and dv, and writes their dq.
-  void exact(int64_t task) {
+  /// Adds the gradients of the log-space rows of a task to dk and dv, and
+  /// writes their dq.
+  void logspace(int64_t task, LogspaceChannels<T>& channels) {
     const Strip<T> strip = l_.strip(p_, task);
     const int64_t at = l_.row_offset(task), key_at = l_.key_offset(task);
     for (int i = 0; i < strip.tiles(); ++i) {
       const int64_t tile = l_.first_tile(task) + i, c0 = i * kTile;
       const uint8_t* f = flags(tile);
       if (std::find(f, f + band_.rows, 1) == f + band_.rows) continue;
-      rows_of_[tile].grow(exec_, band_.rows * kExact);
+      rows_of_[tile].grow(exec_, band_.rows * kLogSum);
       double* rows = rows_of_[tile].get();
-      std::fill_n(rows, band_.rows * kExact, 0.);
-      const ExactSides<T> sides(exec_, l_, strip, i);
-      T *dk = grad_.dk + key_at + c0, *dv = grad_.dv + key_at + c0;
-      for_exact_rows(
-          exec_, band_, bias_, f, 0, band_.rows, [&](int64_t t, const T* w) {
-            double* row = rows + t * kExact;
-            band_kernels<T>().exact_row(band_, strip, i, sides.before,
-                                        sides.after, t, w, row);
-            for (int c = 0; c < strip.lanes(i); ++c) {
-              const int64_t x = t * l_.D + c0 + c;
-              const double g = dy_[at + x], q = strip.q ? strip.q[x] : 0,
-                           gate = strip.q ? sigmoid(q) : 1;
-              if (strip.q)
-                grad_.dq[at + x] =
-                    static_cast<T>(g * gate * sigmoid(-q) * row[2 * kTile + c]);
-              const bool any =
-                  row[kTile + c] > -std::numeric_limits<double>::infinity();
-              row[c] = any ? g * gate : 0;
-            }
-            band_kernels<T>().exact_window(band_, strip, i, t, w, row, dk, dv);
-          });
-      if (l_.before)
-        band_kernels<T>().exact_outside(band_, strip, i, rows, dk, dv);
+      std::fill_n(rows, band_.rows * kLogSum, 0.);
+      channels.load(l_.logspace_source(strip, i));
+      channels.sum_keys();
+      channels.clear_gradients();
+      for_logspace_rows(exec_, l_, bias_, f, 0, band_.rows,
+                        [&](int64_t t, const LogspaceBias& w) {
+                          double* row = rows + t * kLogSum;
+                          channels.row(t, w, row);
+                          for (int c = 0; c < strip.lanes(i); ++c) {
+                            const int64_t x = t * l_.D + c0 + c;
+                            logspace_query_gradient(
+                                row, c, dy_[at + x],
+                                strip.q ? strip.q + x : nullptr,
+                                strip.q ? grad_.dq + at + x : nullptr);
+                          }
+                          channels.row_gradient(t, w, row, nullptr);
+                        });
+      channels.add_gradients(rows, grad_.dk + key_at, grad_.dv + key_at);
     }
   }
 
-  /// dw in pieces of kSub rows: several at once, handed over in order.
+  /// dw in pieces of kSub rows: several in parallel, passed to `take` in order.
   void biases() {
     const bool summed = dw_.get();  // by strips()
     const int64_t batch =
@@ -228,7 +224,7 @@ class Backward {
             const int64_t ld = j1 - j0;
             bias_.rows(t0, t1, j0, j1, w.get(), ld);
             band_kernels<T>().scale_dw(band_, t0, t1, j0, j1, w.get(), dw, ld);
-            exact_biases(t0, t1, j0, w.get(), dw, ld);
+            logspace_biases(t0, t1, j0, j1, w.get(), dw);
           });
         }
       });
@@ -240,7 +236,8 @@ class Backward {
           });
         }
       };
-      // Many small pieces: one thread a side, rather than all threads a piece.
+      // Many small pieces: one thread per side, rather than all threads per
+      // piece.
       if (summed) {
         exec_.parallel(2, [&](int64_t begin, int64_t end) {
           if (begin == 0) take(BandSide::kRows);
@@ -253,7 +250,7 @@ class Backward {
     }
   }
 
-  /// dw_ = pieces [s0, s1) of the product of all panels, a few at a time: they
+  /// dw_ = pieces [s0, s1) of the product of all panels, a few at a time, which
   /// stay in the cache for all pieces.
   void multiply_panels(int64_t s0, int64_t s1) {
     constexpr int64_t kFew = 16;
@@ -274,19 +271,35 @@ class Backward {
            });
   }
 
-  void exact_biases(int64_t t0, int64_t t1, int64_t j0, const T* w, T* dw,
-                    int64_t ld) {
+  /// Adds the contributions of the log-space rows of [t0, t1) to their piece of
+  /// dw, which has keys [j0, j1); w is laid out as dw.
+  void logspace_biases(int64_t t0, int64_t t1, int64_t j0, int64_t j1,
+                       const T* w, T* dw) {
+    const int64_t ld = j1 - j0;
+    LogspaceChannels<T> channels(exec_, l_.logspace_window());
+    Buffer<double> taps, dw_taps;
     for (int64_t task = 0; task < l_.tasks; ++task) {
       const Strip<T> strip = l_.strip(p_, task);
       for (int i = 0; i < strip.tiles(); ++i) {
         const int64_t tile = l_.first_tile(task) + i;
-        if (!rows_of_[tile].get()) continue;
+        const uint8_t* f = flags(tile);
+        if (!rows_of_[tile].get() || std::find(f + t0, f + t1, 1) == f + t1)
+          continue;
+        taps.grow(exec_, l_.logspace_window().taps());
+        dw_taps.grow(exec_, l_.logspace_window().taps());
+        channels.load(l_.logspace_source(strip, i), j0, j1);
         for (int64_t t = t0; t < t1; ++t) {
-          const int64_t at = (t - t0) * ld - j0;
-          if (flags(tile)[t])
-            band_kernels<T>().exact_dw(band_, strip, i, t, w + at,
-                                       rows_of_[tile].get() + t * kExact,
-                                       dw + at);
+          const int64_t begin = band_.key_begin(t), end = band_.key_end(t + 1);
+          if (!f[t] || begin >= end) continue;
+          const int64_t row = (t - t0) * ld - j0;
+          double* sums = dw_taps.get() + l_.tap(t, begin);
+          l_.taps_of(t, w + (t - t0) * ld, j0, taps.get());
+          std::fill_n(sums, end - begin, 0.);
+          channels.bias_gradient(t, {taps.get(), false},
+                                 rows_of_[tile].get() + t * kLogSum,
+                                 dw_taps.get());
+          for (int64_t j = begin; j < end; ++j)
+            dw[row + j] += static_cast<T>(sums[j - begin]);
         }
       }
     }
@@ -298,14 +311,14 @@ class Backward {
   const T* dy_;
   const Saved<T>& saved_;
   const Gradients<T>& grad_;
-  const Layout<T> l_;
+  const BandTasks<T> l_;
   const Band& band_;
   const int64_t row_panel_, key_panel_, side_, row_step_;
   Buffer<T> keys_, rows_;  // panels of all tiles
   Buffer<T> dw_;           // pieces of dw
   Buffer<uint8_t> flags_;
   std::vector<Buffer<double>>
-      rows_of_;  // of tiles with exact rows: [rows, kExact]
+      rows_of_;  // of tiles with log-space rows: [rows, kLogSum]
 };
 
 }  // namespace

@@ -1,13 +1,12 @@
-// AFT with one biased key a head. As w is constant, num and den of row t depend
-// on i = t + o alone: one pass over the keys i for
-//
+// AFT with one biased key per head. As w is constant, num and den of row t
+// depend only on i = t + o. One pass over the keys i computes
 //   r_i = (rest_i + exp(w) x_i) / (the same with v = 1), x = exp(k) v,
-//
-// rest_i = sum_{j != i} x_j, then y_t = gate(q_t) r_{t+o}: pooling and a load.
+// rest_i = sum_{j != i} x_j; then y_t = gate(q_t) r_{t+o} is a load and a
+// product.
 #include "aft/kernels/one_tap.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "aft/kernels/one_tap.cc"
+#define HWY_TARGET_INCLUDE "aft/kernels/one_tap_simd.cc"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first.
 #include <hwy/highway.h>
@@ -17,34 +16,37 @@
 #include <limits>
 #include <type_traits>
 
-#include "aft/kernels/math-inl.h"
-#include "aft/kernels/simple-inl.h"
+#include "aft/kernels/math_simd-inl.h"
+#include "aft/kernels/simd_dispatch.h"
+#include "aft/kernels/simple_simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace aft {
 namespace kernels {
 namespace HWY_NAMESPACE {
 
-/// A panel row is [x | e] of kPanel channels; r replaces both, without a gap,
-/// so that all of it stays in the first-level cache. Between the lines of the
-/// grid, before and after them lie `pad` rows, and last a whole line, of r
-/// without a biased key: so t + o needs no look at the edges along X.
+/// Where the rows of the panel are. A row is [x | e] of kPanel channels; later
+/// r replaces both, without gaps, so that it stays in the first-level cache.
+/// There are `pad` rows between, before and after the lines of the grid, and a
+/// whole line at the end, all filled with r without a biased key, so that t + o
+/// needs no check of the edges along X.
 constexpr int64_t kWidth = 2 * kPanel;
-struct Layout {
+struct OneTapPanel {
   int64_t X, lines, pad;
 
-  /// The number of a row.
+  /// Index of a row.
   int64_t row(int64_t line, int64_t x) const {
     return pad + line * (X + pad) + x;
   }
   int64_t outside() const { return row(lines, 0); }
 };
 
-/// Rows lie kilobytes apart, so prefetchers do not see them coming: the first
-/// panel asks for so many in advance, and each panel for the next one's. (14 x
-/// 14, 384 channels, one thread: 4.8 ms without the latter, 3.9 to 4.2 with.)
+/// Rows are kilobytes apart, which hardware prefetchers do not follow: the
+/// first panel prefetches this many rows ahead, and each panel prefetches the
+/// next one. (14 x 14, 384 channels, one thread: 4.8 ms without the latter, 3.9
+/// to 4.2 with.)
 constexpr int64_t kRowsAhead = 8;
-/// Rows whose r are brought together before they are gated.
+/// Rows whose r are gathered before they are gated.
 constexpr int64_t kRun = 16;
 
 template <class T>
@@ -53,8 +55,9 @@ template <class T>
 inline constexpr int kVectors = kPanel /
                                 static_cast<int>(hn::MaxLanes(PanelTag<T>()));
 
-/// f(0), f(1), ... f(n - 1) of constants, so that what they index stays in
-/// registers: compilers unroll such loops too late for that.
+/// Calls f(0), f(1), ... f(n - 1) with compile-time constants, so that arrays
+/// indexed by them stay in registers: compilers unroll ordinary loops too late
+/// for that.
 template <int n, class F>
 HWY_INLINE void ForVectors(const F& f) {
   if constexpr (n > 0) {
@@ -63,15 +66,15 @@ HWY_INLINE void ForVectors(const F& f) {
   }
 }
 
-/// Runs over the panel rows of all positions: `for (Rows r(layout, panel);
-/// r.more(); r.next())`.
+/// Iterates over the panel rows of all positions: `for (PanelRows r(layout,
+/// panel); r.more(); r.next())`.
 template <class T>
-struct Rows {
-  const Layout& layout;
+struct PanelRows {
+  const OneTapPanel& layout;
   T* row;
   int64_t number, t = 0, x = 0;
 
-  Rows(const Layout& l, T* panel)
+  PanelRows(const OneTapPanel& l, T* panel)
       : layout(l), row(panel + l.row(0, 0) * kWidth), number(l.row(0, 0)) {}
   bool more() const { return t < layout.lines * layout.X; }
   void next() {
@@ -81,7 +84,7 @@ struct Rows {
   }
 };
 
-/// Row t of the channels of the piece, widened with zeros.
+/// Row t of the channels of the piece, padded with zeros.
 template <class T>
 HWY_INLINE const T* PanelRow(const OneTap<T>& a, const T* x, int64_t t,
                              T* buffer) {
@@ -99,8 +102,8 @@ HWY_INLINE int64_t HeadOf(const OneTap<T>& a, int64_t lane) {
   return std::min(a.c0 + lane, a.c1 - 1) / (a.D / a.H);
 }
 
-/// Where the keys of the lanes come from. Where heads have several channels,
-/// those of a panel are few: one vector, spread to the lanes when it is needed.
+/// The head of each lane. If heads have several channels, a panel has few
+/// heads: they are one vector, expanded to the lanes when needed.
 template <class T>
 struct Heads {
   int64_t first;  // in lane 0 of the vector
@@ -114,23 +117,24 @@ struct Heads {
   }
 };
 
-/// Keys go into the second half of the panel rows: one for each lane, or one
-/// vector of heads where they are few. max: the largest that count.
+/// Copies keys to the second half of the panel rows: one per lane, or one
+/// vector of heads if they are few. max: the largest keys that are not padded.
 template <class T>
-HWY_FLATTEN HWY_NOINLINE void TakeKeys(const OneTap<T>& a, const Layout& layout,
+HWY_FLATTEN HWY_NOINLINE void TakeKeys(const OneTap<T>& a,
+                                       const OneTapPanel& layout,
                                        const Heads<T>& heads, T* panel,
                                        T* max) {
   const PanelTag<T> d;
   constexpr int kV = kVectors<T>;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
   const int64_t end = layout.lines * layout.X * a.H;
-  // As many as can be read at once, and whether the lanes are in order.
+  // Keys that are read at once, and whether the lanes are in order.
   const int64_t count = heads.few ? N : kPanel;
   const bool ordered = heads.few || a.H == a.D;
   PanelVec<T> most[kV];
   ForVectors<kV>(
       [&](auto v) { most[v] = hn::Set(d, std::numeric_limits<T>::lowest()); });
-  for (Rows<T> r(layout, panel); r.more(); r.next()) {
+  for (PanelRows<T> r(layout, panel); r.more(); r.next()) {
     if (a.padded && a.padded[r.t]) continue;
     const int64_t at = r.t * a.H + heads.first;
     const T* from = a.k + at;
@@ -161,7 +165,8 @@ struct Totals {
 /// Panel rows from their keys: e = exp(k - max) kOne and x = e v, 0 where
 /// padded.
 template <class T>
-HWY_FLATTEN HWY_NOINLINE void Weigh(const OneTap<T>& a, const Layout& layout,
+HWY_FLATTEN HWY_NOINLINE void Weigh(const OneTap<T>& a,
+                                    const OneTapPanel& layout,
                                     const Heads<T>& heads, const T* max,
                                     T* panel, Totals<T>& totals) {
   const PanelTag<T> d;
@@ -175,14 +180,14 @@ HWY_FLATTEN HWY_NOINLINE void Weigh(const OneTap<T>& a, const Layout& layout,
     m[v] = hn::Load(d, max + v * N);
     sx[v] = se[v] = size[v] = largest[v] = hn::Zero(d);
   });
-  for (Rows<T> r(layout, panel); r.more(); r.next()) {
+  for (PanelRows<T> r(layout, panel); r.more(); r.next()) {
     T* row = r.row;
     if (a.padded && a.padded[r.t]) {
       memset(row, 0, kWidth * sizeof(T));
       continue;
     }
     const T* values = PanelRow(a, a.v, r.t, buffer);
-    // Of the next panel.
+    // For the next panel.
     hwy::Prefetch(a.k + r.t * a.H + heads.first + kPanel);
     const auto weight = [&](auto v) {
       const auto k = hn::Load(d, row + kPanel + v * N);
@@ -216,11 +221,11 @@ HWY_FLATTEN HWY_NOINLINE void Weigh(const OneTap<T>& a, const Layout& layout,
 /// rest [T, kWidth]: for each panel row the sum of all others, from those
 /// before and those after it.
 template <class T>
-HWY_NOINLINE void Others(const Layout& layout, T* panel, T* rest) {
+HWY_NOINLINE void Others(const OneTapPanel& layout, T* panel, T* rest) {
   const PanelTag<T> d;
   const int64_t last = layout.lines * layout.X - 1;
   HWY_ALIGN T sum[kWidth] = {};
-  for (Rows<T> r(layout, panel); r.more(); r.next()) {
+  for (PanelRows<T> r(layout, panel); r.more(); r.next()) {
     for (int64_t i = 0; i < kWidth; i += hn::Lanes(d)) {
       const auto before = hn::Load(d, sum + i);
       hn::Store(before, d, rest + r.t * kWidth + i);
@@ -239,14 +244,14 @@ HWY_NOINLINE void Others(const Layout& layout, T* panel, T* rest) {
   }
 }
 
-/// x of each panel row becomes r; those between the lines are filled.
+/// Replaces x of each panel row by r, and fills the rows between the lines.
 template <class T>
-HWY_NOINLINE void Reduce(const Layout& layout, int64_t lanes, const T* w,
+HWY_NOINLINE void Reduce(const OneTapPanel& layout, int64_t lanes, const T* w,
                          const Totals<T>& totals, T* panel, T* rest) {
   const PanelTag<T> d;
   constexpr int kV = kVectors<T>;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
-  // r = (a rest + b x) / (a rest_e + b e) with b / a = exp(w), neither above 1.
+  // r = (a rest + b x) / (a rest_e + b e) with b / a = exp(w) and a, b <= 1.
   PanelVec<T> a[kV], b[kV], none[kV];
   const auto zero = hn::Zero(d), half = hn::Set(d, T(0.5));
   bool apart = false;
@@ -256,15 +261,15 @@ HWY_NOINLINE void Reduce(const Layout& layout, int64_t lanes, const T* w,
     a[v] = ExpV(d, hn::Neg(hn::Max(wv, zero)));
     b[v] = ExpV(d, hn::Min(wv, zero));
     none[v] = Ratio(d, hn::Load(d, totals.sums + v * N), sum);
-    // From the totals, a total + (b - a) x, where that takes away at most half:
-    // with w >= 0, or where no key and no value has most of a sum. Else from
-    // the sums of the others.
+    // Computed from the totals, a total + (b - a) x, if that subtracts at most
+    // half: if w >= 0, or if no single key or value dominates a sum. Otherwise
+    // from the sums of the others.
     const auto less = hn::Sub(a[v], b[v]);
     const auto safe =
         hn::And(hn::Le(hn::Mul(less, hn::Load(d, totals.largest + v * N)),
                        hn::Mul(half, hn::Load(d, totals.size + v * N))),
                 hn::Le(hn::Mul(less, hn::Set(d, kOne<T>)), hn::Mul(half, sum)));
-    // Lanes beyond the channels hold what happens to lie there.
+    // Lanes beyond the channels are undefined.
     const auto unused = hn::Not(hn::FirstN(
         d, static_cast<size_t>(std::max<int64_t>(0, lanes - v * N))));
     apart = apart || !hn::AllTrue(d, hn::Or(safe, unused));
@@ -276,7 +281,7 @@ HWY_NOINLINE void Reduce(const Layout& layout, int64_t lanes, const T* w,
     ForVectors<kV>([&](auto v) { b[v] = hn::Sub(b[v], a[v]); });
   }
   const int64_t stride = apart ? kWidth : 0;
-  for (Rows<T> r(layout, panel); r.more(); r.next()) {
+  for (PanelRows<T> r(layout, panel); r.more(); r.next()) {
     T* row = r.row;
     const T* others = rest + r.t * stride;
     ForVectors<kV>([&](auto v) {
@@ -285,7 +290,7 @@ HWY_NOINLINE void Reduce(const Layout& layout, int64_t lanes, const T* w,
       const auto den =
           hn::MulAdd(a[v], hn::Load(d, others + kPanel + v * N),
                      hn::Mul(b[v], hn::Load(d, row + kPanel + v * N)));
-      // Over rows that were read before.
+      // Overwrites rows that have been read.
       hn::Store(Ratio(d, num, den), d, panel + r.number * kPanel + v * N);
     });
   }
@@ -297,13 +302,13 @@ HWY_NOINLINE void Reduce(const Layout& layout, int64_t lanes, const T* w,
   }
 }
 
-/// Numbers that are stored at once.
+/// Elements that are stored at once.
 template <class T>
 using Four __attribute__((vector_size(4 * sizeof(T)))) = T;
 
 /// y_t = gate(q_t) r_{t+o}.
 template <class T>
-HWY_NOINLINE void Write(const OneTap<T>& a, const Layout& layout,
+HWY_NOINLINE void Write(const OneTap<T>& a, const OneTapPanel& layout,
                         const int64_t (*offset)[kPanel], const T* panel) {
   const PanelTag<T> d;
   constexpr int kV = kVectors<T>;
@@ -326,8 +331,8 @@ HWY_NOINLINE void Write(const OneTap<T>& a, const Layout& layout,
     }
     for (int64_t x0 = 0; x0 < a.X; x0 += kRun) {
       const int64_t rows = std::min(kRun, a.X - x0);
-      // Four lanes at a time: their addresses stay in registers. (Vectors that
-      // gather take twice as long.)
+      // Four lanes at a time: their addresses stay in registers. (Gather
+      // instructions take twice as long.)
       for (int64_t i = 0; i < kPanel; i += 4) {
         const T *p0 = from[i] + x0 * kPanel, *p1 = from[i + 1] + x0 * kPanel,
                 *p2 = from[i + 2] + x0 * kPanel,
@@ -357,16 +362,17 @@ HWY_NOINLINE void Write(const OneTap<T>& a, const Layout& layout,
 
 template <class T>
 void Forward(const OneTap<T>& piece, T* scratch) {
-  const OneTap<T> a = piece;  // stores cannot change it: it stays in registers
+  const OneTap<T> a =
+      piece;  // a copy that stores cannot change stays in registers
   HWY_ALIGN T w[kPanel], max[kPanel];
   int64_t offset[3][kPanel];
-  Layout layout{a.X, a.Z * a.Y, 0};
+  OneTapPanel layout{a.X, a.Z * a.Y, 0};
   const int64_t grid[3] = {a.Z, a.Y, a.X};
   for (int64_t i = 0; i < kPanel; ++i) {
     const int64_t h = HeadOf(a, i);
     w[i] = a.w[h];
     for (int axis = 0; axis < 3; ++axis) {
-      // Beyond the grid is beyond the grid, and sums do not overflow.
+      // Clamped, so that sums do not overflow; beyond the grid stays beyond.
       const int64_t o = a.offsets[3 * h + axis], n = grid[axis];
       offset[axis][i] = std::min(std::max(o, -n), n);
     }
@@ -374,7 +380,7 @@ void Forward(const OneTap<T>& piece, T* scratch) {
     if (x < a.X) {
       layout.pad = std::max(layout.pad, x);
     } else {
-      offset[0][i] = a.Z;  // outside, and seen there
+      offset[0][i] = a.Z;  // outside along Z, which is checked
     }
   }
   T *rest = scratch, *panel = scratch + layout.lines * a.X * kWidth;
@@ -386,14 +392,7 @@ void Forward(const OneTap<T>& piece, T* scratch) {
   Write(a, layout, offset, panel);
 }
 
-const OneTapKernels<float>& OneTapTable_f32() {
-  static constexpr OneTapKernels<float> kTable = {Forward<float>};
-  return kTable;
-}
-const OneTapKernels<double>& OneTapTable_f64() {
-  static constexpr OneTapKernels<double> kTable = {Forward<double>};
-  return kTable;
-}
+AFT_KERNEL_TABLES(OneTapKernels, Forward<T>)
 
 }  // namespace HWY_NAMESPACE
 }  // namespace kernels
@@ -403,17 +402,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace aft::kernels {
 
-HWY_EXPORT(OneTapTable_f32);
-HWY_EXPORT(OneTapTable_f64);
-
-template <>
-const OneTapKernels<float>& one_tap_kernels() noexcept {
-  return HWY_DYNAMIC_DISPATCH(OneTapTable_f32)();
-}
-template <>
-const OneTapKernels<double>& one_tap_kernels() noexcept {
-  return HWY_DYNAMIC_DISPATCH(OneTapTable_f64)();
-}
+AFT_EXPORT_KERNELS(OneTapKernels, one_tap_kernels)
 
 }  // namespace aft::kernels
 #endif

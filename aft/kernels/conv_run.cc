@@ -1,18 +1,44 @@
-// AFT-conv forward: keys (one for each head) and values (d / h for each head)
-// are convolved apart, kPanel channels of a batch row at a time; channels that
-// the fast path may not take go through exact.h.
+// AFT-conv forward: keys (one per head) and values (D / H per head) are
+// convolved separately, kPanel channels of a batch row at a time. Channels that
+// are beyond FastPathLimits take the log-space path.
+#include "aft/kernels/conv_run.h"
+
 #include <algorithm>
 
-#include "aft/kernels/run_conv-inl.h"
-
 namespace aft::kernels {
+namespace {
+
+/// y and r (may be null) of at most kTile channels of batch row b, channels[i]
+/// from row rows[i] on.
+template <class T>
+void logspace_forward(const Conv<T>& conv, int64_t b, const int64_t* channels,
+                      const int64_t* rows, int lanes,
+                      LogspaceChannels<T>& logspace, T* y, T* r) {
+  const LogspaceSource<T> source = conv.logspace_source(b, channels, lanes);
+  const Buffer<double> w(conv.exec, conv.window.taps() * kTile);
+  conv.logspace_weights(source, w.get());
+  logspace.load(source);
+  logspace.sum_keys();
+  for (int64_t t = *std::min_element(rows, rows + lanes); t < conv.T_; ++t) {
+    alignas(64) double row[kLogSum];
+    logspace.row(t, {w.get(), true}, row);
+    for (int i = 0; i < lanes; ++i) {
+      if (t < rows[i]) continue;
+      const int64_t at = (b * conv.T_ + t) * conv.D + channels[i];
+      y[at] = logspace_output(row, i, conv.p.q ? conv.p.q + at : nullptr);
+      if (r) r[at] = static_cast<T>(row[2 * kTile + i]);
+    }
+  }
+}
+
+}  // namespace
 
 template <class T>
 void run_conv(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
               T* y, const Saved<T>& saved) {
   if (nothing(p, y)) return;
   const Conv<T> conv(exec, p, bias);
-  const Window& window = conv.window;
+  const ConvWindow& window = conv.window;
   const int64_t n = conv.T_;
   Buffer<T> e(exec, conv.B * n * conv.H), den_here;
   if (!saved.den) den_here.grow(exec, conv.B * n * conv.H);
@@ -27,7 +53,7 @@ void run_conv(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
         conv.tile_weights(c0, true, false, weights.get());
         conv.kernel.convolve(window, panel, weights.get(), far.get(),
                              out.get());
-        const Lanes<T> to = conv.lanes(den, b, c0, conv.H);
+        const PanelChannels<T> to = conv.lanes(den, b, c0, conv.H);
         for (int64_t t = 0; t < n; ++t)
           std::copy_n(out.get() + t * kPanel, to.lanes, to.at + t * to.stride);
       });
@@ -38,9 +64,10 @@ void run_conv(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
     Buffer<T> panel(exec, window.panel_size()),
         weights(exec, window.taps() * kPanel), far(exec, window.far_size()),
         out(exec, n * kPanel);
-    std::vector<LogSum> scratch;
+    LogspaceChannels<T> logspace(exec, conv.logspace_window());
     int64_t packed = -1;
-    // Batch rows inside: the weights of a group of channels are spread once.
+    // Batch rows are the inner loop: the weights of a group of channels are
+    // expanded once.
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = i % conv.B, c0 = i / conv.B * kPanel;
       if (packed != c0)
@@ -57,18 +84,17 @@ void run_conv(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
                          conv.lanes(y, b, c0, conv.D),
                          conv.lanes(saved.r, b, c0, conv.D));
       if (safe_heads && safe_values) continue;
+      int64_t channels[kPanel], rows[kPanel];
+      int count = 0;
       for (int64_t c = c0; c < std::min(c0 + kPanel, conv.D); ++c) {
-        const int64_t rows = conv.safe_rows(b, c, safe.data());
-        if (rows >= n) continue;
+        rows[count] = conv.safe_rows(b, c, safe.data());
+        if (rows[count] >= n) continue;
+        channels[count++] = c;
         if (saved.unsafe) saved.unsafe[b * conv.D + c] = 1;
-        const auto channel = conv.exact(b, c, scratch);
-        for (int64_t t = rows; t < n; ++t) {
-          const int64_t h = c / conv.per_head, at = (b * n + t) * conv.D + c;
-          const LogspaceRow row = channel.forward(
-              t, [&](int64_t j) { return conv.exact_bias(h, t, j); });
-          y[at] = static_cast<T>(p.q ? row.r * sigmoid(p.q[at]) : row.r);
-          if (saved.r) saved.r[at] = static_cast<T>(row.r);
-        }
+      }
+      for (int first = 0; first < count; first += kTile) {
+        logspace_forward(conv, b, channels + first, rows + first,
+                         std::min(count - first, kTile), logspace, y, saved.r);
       }
     }
   });

@@ -1,24 +1,25 @@
 // AFT-simple: y_t = gate(q_t) * sum_j exp(k_j) v_j / sum_j exp(k_j), over j <=
-// t where causal.
+// t if causal.
 #include "aft/kernels/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "aft/kernels/simple.cc"
+#define HWY_TARGET_INCLUDE "aft/kernels/simple_simd.cc"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first.
 #include <hwy/highway.h>
 
 #include <limits>
 
-#include "aft/kernels/math-inl.h"
-#include "aft/kernels/simple-inl.h"
+#include "aft/kernels/math_simd-inl.h"
+#include "aft/kernels/simd_dispatch.h"
+#include "aft/kernels/simple_simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace aft {
 namespace kernels {
 namespace HWY_NAMESPACE {
 
-/// Row t of x in the channels of the piece; null where x is.
+/// Row t of x in the channels of the piece; null if x is.
 template <class T>
 HWY_INLINE T* At(const Simple<T>& a, T* x, int64_t t) {
   return x ? x + t * a.D + a.c0 : nullptr;
@@ -27,7 +28,7 @@ template <class T>
 HWY_INLINE const T* At(const Simple<T>& a, const T* x, int64_t t) {
   return x ? x + t * a.D + a.c0 : nullptr;
 }
-/// The key of row t, null where it takes no part.
+/// The key of row t; null if masked.
 template <class T>
 HWY_INLINE const T* KeyAt(const Simple<T>& a, int64_t t) {
   return t < a.Tk && !(a.padded && a.padded[t]) ? At(a, a.k, t) : nullptr;
@@ -53,8 +54,8 @@ void Forward(const Simple<T>& a) {
   }
 }
 
-/// What row t gives to the keys that it saw, relative to its maximum: out =
-/// [a / den | a r / den | undo], each kSimpleChannels wide. Writes dq.
+/// The contribution of row t to its keys, relative to its maximum: out = [a /
+/// den | a r / den | undo], each kSimpleChannels wide. Writes dq.
 template <class T>
 HWY_INLINE void RowGradient(const Simple<T>& a, int64_t t, const T* dy, T* dq,
                             State<T>& s, T* out) {
@@ -90,7 +91,7 @@ HWY_INLINE void RowGradient(const Simple<T>& a, int64_t t, const T* dy, T* dq,
       });
 }
 
-/// Sums over rows of what they give: A of a / den, C of a r / den.
+/// Sums over rows: A of a / den, C of a r / den.
 template <class T>
 struct Shares {
   HWY_ALIGN T A[kSimpleChannels] = {}, C[kSimpleChannels] = {};
@@ -167,10 +168,12 @@ void Everything(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv,
   }
 }
 
-/// Causal: from the last chunk of rows to the first, each from the state before
-/// it: its rows ascending, for what they give, and descending, for what its
-/// keys get. A key's weight and the rescaling of the sums when the maximum
-/// falls back are what Absorb returned, so that no exponential is taken twice.
+/// Causal: from the last chunk of rows to the first. Each chunk starts from the
+/// state before it and visits its rows in ascending order, for their
+/// contributions, then in descending order, for the gradients of its keys. The
+/// weight of a key, and the factor by which the sums are rescaled when the
+/// maximum falls back, follow from what Absorb returned, so no exponential is
+/// computed twice.
 template <class T>
 void Causal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) {
   const TileTag<T> tag;
@@ -263,8 +266,9 @@ void StepInWindow(const WindowStep<T>& a) {
         return hn::LoadU(tag, Widen(a.state + p * a.n + c, lanes, sb[p]) + i);
       };
       // Two passes over the window: its largest exponent k + w, then the sums,
-      // so that nothing is rescaled. Exponents are (k - k_max) + (w - w_max):
-      // k + w of large numbers would round away what their difference needs.
+      // so that nothing is rescaled. Exponents are computed as (k - k_max) + (w
+      // - w_max), because k + w of large values would lose the low bits of
+      // their difference.
       auto k_max = hn::Set(tag, std::numeric_limits<T>::lowest());
       auto w_max = hn::Zero(tag), max = k_max;
       if (a.has_past) k_max = max = past(0);
@@ -308,18 +312,8 @@ void ExpArray(const T* x, T* y, int64_t n) {
   for (; i < n; ++i) hn::StoreU(ExpV(one, hn::LoadU(one, x + i)), one, y + i);
 }
 
-const SimpleKernels<float>& SimpleTable_f32() {
-  static constexpr SimpleKernels<float> kTable = {
-      Forward<float>, Backward<float>, Step<float>, StepInWindow<float>,
-      ExpArray<float>};
-  return kTable;
-}
-const SimpleKernels<double>& SimpleTable_f64() {
-  static constexpr SimpleKernels<double> kTable = {
-      Forward<double>, Backward<double>, Step<double>, StepInWindow<double>,
-      ExpArray<double>};
-  return kTable;
-}
+AFT_KERNEL_TABLES(SimpleKernels, Forward<T>, Backward<T>, Step<T>,
+                  StepInWindow<T>, ExpArray<T>)
 
 }  // namespace HWY_NAMESPACE
 }  // namespace kernels
@@ -329,22 +323,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace aft::kernels {
 
-HWY_EXPORT(SimpleTable_f32);
-HWY_EXPORT(SimpleTable_f64);
-
-template <>
-const SimpleKernels<float>& simple_kernels() noexcept {
-  return HWY_DYNAMIC_DISPATCH(SimpleTable_f32)();
-}
-template <>
-const SimpleKernels<double>& simple_kernels() noexcept {
-  return HWY_DYNAMIC_DISPATCH(SimpleTable_f64)();
-}
+AFT_EXPORT_KERNELS(SimpleKernels, simple_kernels)
 
 const char* target_name() noexcept {
   const int64_t supported = hwy::SupportedTargets();
   return hwy::TargetName(supported &
-                         -supported);  // the lowest bit is the best one
+                         -supported);  // the lowest bit is the best target
 }
 
 }  // namespace aft::kernels

@@ -1,13 +1,13 @@
-// AFT-conv: w depends on the place of j relative to t on a grid of one, two or
-// three dimensions, per head. The paper's form, sum + conv(exp(w) - 1),
-// cancels; here the window and the rest of the grid are disjoint sums:
-//
+// AFT-conv: w depends on the position of j relative to t on a grid of one, two
+// or three dimensions, per head. The paper's form, sum + conv(exp(w) - 1),
+// suffers from cancellation; here the window and the rest of the grid are
+// disjoint sums:
 //   num_t = sum_{taps} exp(w_tap) x_{t + tap} + sum_{j outside the window} x_j,
 //   x = exp(k) v; den alike with exp(k).
 #include "aft/kernels/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "aft/kernels/conv.cc"
+#define HWY_TARGET_INCLUDE "aft/kernels/conv_simd.cc"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first.
 #include <hwy/highway.h>
@@ -16,8 +16,9 @@
 #include <cmath>
 #include <limits>
 
-#include "aft/kernels/conv-inl.h"
-#include "aft/kernels/math-inl.h"
+#include "aft/kernels/conv_simd-inl.h"
+#include "aft/kernels/math_simd-inl.h"
+#include "aft/kernels/simd_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace aft {
@@ -25,7 +26,7 @@ namespace kernels {
 namespace HWY_NAMESPACE {
 
 template <class T>
-HWY_INLINE const T* Row(const Lanes<const T>& x, int64_t t, T* buffer) {
+HWY_INLINE const T* Row(const PanelChannels<const T>& x, int64_t t, T* buffer) {
   const T* from = x.at + t * x.stride;
   hwy::Prefetch(from + 8 * x.stride);
   if (x.lanes == kPanel) return from;
@@ -34,16 +35,16 @@ HWY_INLINE const T* Row(const Lanes<const T>& x, int64_t t, T* buffer) {
 }
 
 template <class T>
-HWY_INLINE void WriteRow(const Lanes<T>& x, int64_t t, const T* from) {
+HWY_INLINE void WriteRow(const PanelChannels<T>& x, int64_t t, const T* from) {
   T* to = x.at + t * x.stride;
-  if (x.lanes == kPanel) {  // a size that the compiler knows: two stores
+  if (x.lanes == kPanel) {  // a size known to the compiler: two stores
     memcpy(to, from, kPanel * sizeof(T));
   } else {
     memcpy(to, from, x.lanes * sizeof(T));
   }
 }
 
-/// Numbers of a row by index: those of the heads of kPanel channels.
+/// Elements of a row by index: those of the heads of kPanel channels.
 template <class T>
 class Gather {
  public:
@@ -70,7 +71,7 @@ class Gather {
 
 /// Calls f(t, panel row) for each position, after zeroing the panel.
 template <class T, class F>
-HWY_INLINE void ForPanel(const Window& w, T* panel, const F& f) {
+HWY_INLINE void ForPanel(const ConvWindow& w, T* panel, const F& f) {
   std::fill(panel, panel + w.panel_size(), T(0));
   for (int64_t t = 0, line = 0; line < w.Z * w.Y; ++line) {
     T* row = panel + (line * w.padded() + w.left()) * kPanel;
@@ -79,9 +80,9 @@ HWY_INLINE void ForPanel(const Window& w, T* panel, const F& f) {
 }
 
 template <class T>
-void PackKeys(const Window& w, const Lanes<const T>& k, const uint8_t* padded,
-              bool causal, bool window_only, T* panel, const Lanes<T>& e,
-              int64_t* safe_rows) {
+void PackKeys(const ConvWindow& w, const PanelChannels<const T>& k,
+              const uint8_t* padded, bool causal, bool window_only, T* panel,
+              const PanelChannels<T>& e, int64_t* safe_rows) {
   const PanelTag<T> d;
   constexpr T limit = FastPathLimits<T>::key,
               inf = std::numeric_limits<T>::infinity();
@@ -90,8 +91,8 @@ void PackKeys(const Window& w, const Lanes<const T>& k, const uint8_t* padded,
     max[i] = -inf, min[i] = inf, safe_rows[i] = w.T();
   int64_t first = 0;
   while (padded && first < w.T() && padded[first]) ++first;
-  // Not causal: one look at all keys for the reference; 0 does where the
-  // largest key is near it.
+  // If not causal, the reference depends on all keys; 0 suffices if the largest
+  // key is near it.
   for (int64_t t = causal ? first : 0;
        t < (causal ? std::min(first + 1, w.T()) : w.T()); ++t) {
     if (padded && padded[t]) continue;
@@ -136,7 +137,7 @@ void PackKeys(const Window& w, const Lanes<const T>& k, const uint8_t* padded,
 }
 
 template <class T>
-bool Pack(const Window& w, const Lanes<const T>& x, const T* y,
+bool Pack(const ConvWindow& w, const PanelChannels<const T>& x, const T* y,
           int64_t y_stride, const int64_t* index, T* panel) {
   const PanelTag<T> d;
   HWY_ALIGN T buffer[kPanel], largest[kPanel] = {};
@@ -146,13 +147,13 @@ bool Pack(const Window& w, const Lanes<const T>& x, const T* y,
     for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
       auto value = hn::LoadU(d, row + i);
       if (y) {
-        // 0 stays 0: padded keys may carry any value.
+        // 0 stays 0: padded keys may have any value.
         const auto scale = hn::LoadU(d, other + i);
         value = hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)), value);
         const auto most = hn::Max(hn::Load(d, largest + i), hn::Abs(value));
         hn::Store(most, d, largest + i);
-        // What is beyond FastPathLimits takes the exact path: out, before it
-        // meets a 0.
+        // Values beyond FastPathLimits take the log-space path. They are set to
+        // 0 here, since they could be multiplied by 0.
         const auto beyond =
             hn::Gt(hn::Abs(value), hn::Set(d, FastPathLimits<T>::value));
         value = hn::IfThenZeroElse(beyond, hn::Mul(value, scale));
@@ -167,8 +168,8 @@ bool Pack(const Window& w, const Lanes<const T>& x, const T* y,
 
 template <class T>
 void Finish(int64_t n, const T* num, const T* den, int64_t den_stride,
-            const int64_t* index, const Lanes<const T>& q, const Lanes<T>& y,
-            const Lanes<T>& r) {
+            const int64_t* index, const PanelChannels<const T>& q,
+            const PanelChannels<T>& y, const PanelChannels<T>& r) {
   const PanelTag<T> d;
   HWY_ALIGN T buffer[kPanel], ratio[kPanel], gated[kPanel];
   Gather<T> dens(den, den_stride, index);
@@ -188,8 +189,8 @@ void Finish(int64_t n, const T* num, const T* den, int64_t den_stride,
 
 template <class T>
 void Values(int64_t n, const T* sums, const T* e, int64_t e_stride,
-            const int64_t* index, const Lanes<const T>& v, const Lanes<T>& dv,
-            const Lanes<T>& vdv) {
+            const int64_t* index, const PanelChannels<const T>& v,
+            const PanelChannels<T>& dv, const PanelChannels<T>& vdv) {
   const PanelTag<T> d;
   HWY_ALIGN T buffer[kPanel], first[kPanel], second[kPanel];
   Gather<T> es(e, e_stride, index);
@@ -231,18 +232,8 @@ bool RowGradient(int64_t n, const T* q, const T* dy, const T* r,
   return safe;
 }
 
-const ConvKernels<float>& ConvTable_f32() {
-  static constexpr ConvKernels<float> kTable = {
-      PackKeys<float>, Pack<float>,   Convolve<float>,   Correlate<float>,
-      Finish<float>,   Values<float>, RowGradient<float>};
-  return kTable;
-}
-const ConvKernels<double>& ConvTable_f64() {
-  static constexpr ConvKernels<double> kTable = {
-      PackKeys<double>, Pack<double>,   Convolve<double>,   Correlate<double>,
-      Finish<double>,   Values<double>, RowGradient<double>};
-  return kTable;
-}
+AFT_KERNEL_TABLES(ConvKernels, PackKeys<T>, Pack<T>, Convolve<T>, Correlate<T>,
+                  Finish<T>, Values<T>, RowGradient<T>)
 
 }  // namespace HWY_NAMESPACE
 }  // namespace kernels
@@ -252,17 +243,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace aft::kernels {
 
-HWY_EXPORT(ConvTable_f32);
-HWY_EXPORT(ConvTable_f64);
-
-template <>
-const ConvKernels<float>& conv_kernels() noexcept {
-  return HWY_DYNAMIC_DISPATCH(ConvTable_f32)();
-}
-template <>
-const ConvKernels<double>& conv_kernels() noexcept {
-  return HWY_DYNAMIC_DISPATCH(ConvTable_f64)();
-}
+AFT_EXPORT_KERNELS(ConvKernels, conv_kernels)
 
 }  // namespace aft::kernels
 #endif

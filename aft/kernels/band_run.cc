@@ -1,11 +1,12 @@
-// AFT-full and AFT-local forward: pieces of w are made, packed and multiplied,
-// block by block, so that no more than a block of w exists; rows that the fast
-// path may not take go through exact-inl.h.
+// AFT-full and AFT-local forward: w is made, packed and multiplied block by
+// block and never exists as a whole. Rows that are beyond FastPathLimits take
+// the log-space path.
+#include "aft/kernels/band_run.h"
+
 #include <algorithm>
 
 #include "aft/kernels/kernels.h"
 #include "aft/kernels/run.h"
-#include "aft/kernels/run_band-inl.h"
 
 namespace aft::kernels {
 
@@ -17,7 +18,7 @@ void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
     run_simple(exec, p, y);
     return;
   }
-  const Layout<T> l(exec, p, bias);
+  const BandTasks<T> l(exec, p, bias);
   const Band& band = l.band;
   const int64_t n_blocks = blocks(band.rows), width = l.width(band.keys),
                 chunk = chunk_blocks(width, n_blocks);
@@ -27,7 +28,7 @@ void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
   const int64_t step =
       panel_step(panel_size + side_size * (l.before + l.after));
 
-  Buffer<T> packed(exec, chunk * width * kRows), panels;
+  Buffer<T> packed(exec, chunk * width * kBlockRows), panels;
   if (!once) panels.grow(exec, l.all_tiles * step);
   std::vector<int64_t> safe_rows(l.all_tiles);
   std::vector<uint8_t> unsafe_here(saved.unsafe ? 0 : band.rows);
@@ -35,7 +36,8 @@ void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
 
   for (int64_t b0 = 0; b0 < n_blocks; b0 += chunk) {
     const int64_t b1 = std::min(b0 + chunk, n_blocks);
-    const int64_t t0 = b0 * kRows, t1 = std::min(b1 * kRows, band.rows);
+    const int64_t t0 = b0 * kBlockRows,
+                  t1 = std::min(b1 * kBlockRows, band.rows);
     pack(exec, band, bias, b0, b1, width, packed.get(), unsafe);
     const bool unsafe_chunk =
         std::find(unsafe + t0, unsafe + t1, 1) != unsafe + t1;
@@ -43,6 +45,7 @@ void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
       Buffer<T> own;
       if (once) own.grow(exec, l.strip_tiles * step);
       std::vector<uint8_t> flags;
+      LogspaceChannels<T> channels(exec, l.logspace_window());
       for (int64_t task = begin; task < end; ++task) {
         const Strip<T> strip = l.strip(p, task);
         const int64_t first = l.first_tile(task), at = l.row_offset(task);
@@ -52,33 +55,32 @@ void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
                              step};
         int64_t* safe = safe_rows.data() + first;
         if (b0 == 0) band_kernels<T>().pack_keys(band, strip, panel, safe);
-        const bool exact =
+        const bool logspace =
             unsafe_chunk || *std::min_element(safe, safe + strip.tiles()) < t1;
-        if (exact) flags.resize(strip.tiles() * band.rows);
-        for (int i = 0; exact && i < strip.tiles(); ++i) {
+        if (logspace) flags.resize(strip.tiles() * band.rows);
+        for (int i = 0; logspace && i < strip.tiles(); ++i) {
           set_flags(band.rows, unsafe, safe[i], flags.data() + i * band.rows);
         }
         const BandOut<T> out{y + at, saved.r ? saved.r + at : nullptr,
                              saved.den ? saved.den + at : nullptr,
-                             exact ? flags.data() : nullptr};
+                             logspace ? flags.data() : nullptr};
         band_kernels<T>().forward(band, b0, b1, strip, panel, packed.get(),
                                   width, out);
-        if (!exact) continue;
+        if (!logspace) continue;
         for (int tile = 0; tile < strip.tiles(); ++tile) {
           const uint8_t* f = flags.data() + tile * band.rows;
           if (std::find(f + t0, f + t1, 1) == f + t1) continue;
-          const ExactSides<T> sides(exec, l, strip, tile);
-          for_exact_rows(
-              exec, band, bias, f, t0, t1, [&](int64_t t, const T* w) {
-                alignas(64) double row[kExact];
-                band_kernels<T>().exact_row(band, strip, tile, sides.before,
-                                            sides.after, t, w, row);
+          channels.load(l.logspace_source(strip, tile));
+          channels.sum_keys();
+          for_logspace_rows(
+              exec, l, bias, f, t0, t1, [&](int64_t t, const LogspaceBias& w) {
+                alignas(64) double row[kLogSum];
+                channels.row(t, w, row);
                 for (int c = 0; c < strip.lanes(tile); ++c) {
                   const int64_t i = t * l.D + tile * kTile + c;
-                  const double r = row[2 * kTile + c];
                   out.y[i] =
-                      static_cast<T>(strip.q ? r * sigmoid(strip.q[i]) : r);
-                  if (out.r) out.r[i] = static_cast<T>(r);
+                      logspace_output(row, c, strip.q ? strip.q + i : nullptr);
+                  if (out.r) out.r[i] = static_cast<T>(row[2 * kTile + c]);
                   if (out.den) out.den[i] = T(1);
                 }
               });

@@ -1,10 +1,10 @@
-// What the kernels share, compiled once for each SIMD target: the exponential,
-// the gate, and loads and stores of tiles that may be narrower than a vector.
-#if defined(AFT_KERNELS_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef AFT_KERNELS_MATH_INL_H_
-#undef AFT_KERNELS_MATH_INL_H_
+// Shared by the kernels: the exponential, the gate, and loads and stores of
+// tiles that may be narrower than a vector.
+#if defined(AFT_KERNELS_MATH_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef AFT_KERNELS_MATH_SIMD_INL_H_
+#undef AFT_KERNELS_MATH_SIMD_INL_H_
 #else
-#define AFT_KERNELS_MATH_INL_H_
+#define AFT_KERNELS_MATH_SIMD_INL_H_
 #endif
 
 #include <hwy/cache_control.h>
@@ -28,7 +28,7 @@ using TOf = hn::TFromD<D>;
 
 /// exp(x) = 2^n (1 + f + f^2 Q(f)), |f| <= ln2 / 2, with Q of degree 4 fitted
 /// for the smallest relative error (3e-9, far below rounding). 0 below -87, so
-/// no denormals; from 88 on it stays at exp(88), so no infinities.
+/// no denormals; exp(88) above 88, so no infinities.
 template <class D, HWY_IF_FLOAT(TOf<D>),
           hwy::EnableIf<sizeof(TOf<D>) == 4>* = nullptr>
 HWY_INLINE hn::Vec<D> ExpV(D d, hn::Vec<D> x) {
@@ -61,8 +61,8 @@ HWY_INLINE hn::Vec<D> ExpV(D d, hn::Vec<D> x) {
       hn::Exp(d, hn::Min(hn::Max(x, hn::Set(d, -700.)), hn::Set(d, 700.))));
 }
 
-/// Vectors of at most kTile lanes, so that a tile is a whole number of them on
-/// every target.
+/// Vectors of at most kTile lanes, so that a tile is a whole number of vectors
+/// on every target.
 template <class T>
 using TileTag = hn::CappedTag<T, kTile>;
 /// The same for panel rows.
@@ -78,8 +78,8 @@ HWY_INLINE const T* Widen(const T* from, int lanes, T* buffer) {
   return buffer;
 }
 
-/// Widen, and asks for what lies `ahead` numbers on: rows are kilobytes apart,
-/// where no hardware prefetcher follows.
+/// Widen, and a prefetch `ahead` values further: rows are kilobytes apart,
+/// which hardware prefetchers do not follow.
 template <class T>
 HWY_INLINE const T* Ahead(const T* row, int64_t ahead, int lanes, T* buffer) {
   hwy::Prefetch(row + ahead);
@@ -99,7 +99,7 @@ HWY_INLINE void StoreTile(D d, hn::Vec<D> x, TOf<D>* to, size_t i, int lanes) {
   }
 }
 
-/// 1 + exp(-q): what the sigmoid gate divides by.
+/// 1 + exp(-q), the divisor of the sigmoid gate.
 template <class D>
 HWY_INLINE hn::Vec<D> GateDivisor(D d, hn::Vec<D> q) {
   return hn::Add(hn::Set(d, TOf<D>(1)), ExpV(d, hn::Neg(q)));

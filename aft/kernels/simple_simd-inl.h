@@ -1,12 +1,12 @@
-// The state of AFT-simple, compiled once for each SIMD target: a running
-// maximum m and the sums n = sum exp(k - m) v, d = sum exp(k - m). Of the two
-// exponentials that the textbook form needs, exp(m - m') and exp(k - m'), one
-// is always exp(0): exp(-|k - m|) and a select do.
-#if defined(AFT_KERNELS_SIMPLE_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef AFT_KERNELS_SIMPLE_INL_H_
-#undef AFT_KERNELS_SIMPLE_INL_H_
+// The state of AFT-simple: a running maximum m and the sums n = sum exp(k - m)
+// v, d = sum exp(k - m). Of the two exponentials in the textbook form, exp(m -
+// m') and exp(k - m'), one is always exp(0), so exp(-|k - m|) and a select
+// suffice.
+#if defined(AFT_KERNELS_SIMPLE_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef AFT_KERNELS_SIMPLE_SIMD_INL_H_
+#undef AFT_KERNELS_SIMPLE_SIMD_INL_H_
 #else
-#define AFT_KERNELS_SIMPLE_INL_H_
+#define AFT_KERNELS_SIMPLE_SIMD_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -16,7 +16,7 @@
 #include <limits>
 
 #include "aft/kernels/kernels.h"
-#include "aft/kernels/math-inl.h"
+#include "aft/kernels/math_simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace aft {
@@ -28,7 +28,7 @@ namespace HWY_NAMESPACE {
 template <class T>
 constexpr T kOne = T(1) / T(1 << 20);
 
-// Rows to ask for in advance.
+// How many rows ahead of use to prefetch.
 constexpr int64_t kAhead = 2;
 
 template <class T>
@@ -41,7 +41,7 @@ struct State {
       n[c] = d[c] = T(0);
     }
   }
-  /// Between the first `count` channels and [3, stride].
+  /// Copies of the first `count` channels, as [3, stride].
   void Save(int64_t count, int64_t stride, T* to) const {
     memcpy(to, m, count * sizeof(T));
     memcpy(to + stride, n, count * sizeof(T));
@@ -54,8 +54,8 @@ struct State {
   }
 };
 
-/// m, n, d take in one key and value. Returns what undoes it: exp(-|k - m|),
-/// with its sign set where the maximum rose.
+/// Adds one key and value to m, n, d. Returns what is needed to undo it:
+/// exp(-|k - m|), negative where the maximum rose.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Absorb(D tag, V k, V v, V& m, V& n, V& d) {
   const auto one = hn::Set(tag, kOne<TOf<D>>);
@@ -69,7 +69,8 @@ HWY_INLINE V Absorb(D tag, V k, V v, V& m, V& n, V& d) {
   return hn::IfThenElse(rises, hn::Neg(e), e);
 }
 
-/// Where the sign is set; -0 counts, which comparisons do not see.
+/// Lanes with the sign bit set. This includes -0, which a comparison would
+/// miss.
 template <class D>
 HWY_INLINE hn::Mask<D> Signed(D tag, hn::Vec<D> x) {
   const hn::RebindToSigned<D> bits;
@@ -83,9 +84,9 @@ HWY_INLINE void ForTiles(int64_t n, const F& f) {
     f(c, static_cast<int>(n - c < kTile ? n - c : kTile));
 }
 
-/// One row: its key and value, where there is one (k null: there is none), go
-/// into the state, then f(c, i, lanes, undo, num, den) sees the sums of the
-/// lanes from c + i on.
+/// Processes one row: adds its key and value (k null: none) to the state, then
+/// calls f(c, i, lanes, undo, num, den) with the sums of the lanes from c + i
+/// on.
 template <class T, class F>
 HWY_INLINE void Row(const T* k, const T* v, int64_t n, int64_t ahead,
                     State<T>& s, const F& f) {
@@ -116,7 +117,7 @@ HWY_INLINE void AbsorbRow(const T* k, const T* v, int64_t n, int64_t ahead,
   Row(k, v, n, ahead, s, [](auto...) {});
 }
 
-/// The same, and writes y.
+/// As AbsorbRow, and writes y.
 template <class T>
 HWY_INLINE void WriteRow(const T* k, const T* v, const T* q, int64_t n,
                          int64_t ahead, State<T>& s, T* y) {

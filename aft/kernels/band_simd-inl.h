@@ -1,11 +1,10 @@
-// The inner loops of full and local, compiled once for each SIMD target: the
-// banded product, the sums outside of the band, the packing of weights, and the
-// products of rows of panels.
-#if defined(AFT_KERNELS_BAND_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef AFT_KERNELS_BAND_INL_H_
-#undef AFT_KERNELS_BAND_INL_H_
+// The inner loops of full and local: the banded product, the sums outside of
+// the band, the packing of weights, and the products of rows of panels.
+#if defined(AFT_KERNELS_BAND_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef AFT_KERNELS_BAND_SIMD_INL_H_
+#undef AFT_KERNELS_BAND_SIMD_INL_H_
 #else
-#define AFT_KERNELS_BAND_INL_H_
+#define AFT_KERNELS_BAND_SIMD_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -14,48 +13,47 @@
 #include <cstdint>
 
 #include "aft/kernels/kernels.h"
-#include "aft/kernels/math-inl.h"
+#include "aft/kernels/math_simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace aft {
 namespace kernels {
 namespace HWY_NAMESPACE {
 
-// Rows of a panel that stay in the first-level cache while blocks multiply with
-// them, and blocks that share them.
+// Rows of a panel that stay in the first-level cache while blocks are
+// multiplied by them, and blocks that share them.
 constexpr int64_t kDepth = 256;
 constexpr int kGroup = 8;
-// Rows that all tiles of a strip pack before the next rows, and rows to ask for
-// in advance.
+// Rows that are packed for all tiles of a strip before the next rows, and how
+// many rows ahead of use to prefetch.
 constexpr int64_t kTogether = 8, kAhead = 16;
 
-/// acc[i] += sum_j w[j, i] panel[j] for kRows rows i: 12 accumulators of 256
-/// bits, the inner loop of full and local.
+/// acc[i] += sum_j w[j, i] panel[j] for kBlockRows rows i: 12 accumulators of
+/// 256 bits, the inner loop of full and local.
 template <class T>
 HWY_INLINE void Multiply(const T* HWY_RESTRICT panel, const T* HWY_RESTRICT w,
                          int64_t n, T* HWY_RESTRICT acc) {
   const PanelTag<T> d;
   const size_t N = hn::Lanes(d);
   for (size_t c = 0; c < kPanel; c += 2 * N) {
-    const size_t e =
-        c + N < kPanel
-            ? c + N
-            : c;  // a vector of 16 lanes is a whole panel row: do it once
-    hn::Vec<PanelTag<T>> a[kRows], b[kRows];
-    for (int i = 0; i < kRows; ++i) {
+    const size_t e = c + N < kPanel
+                         ? c + N
+                         : c;  // a vector of 16 lanes is a whole panel row
+    hn::Vec<PanelTag<T>> a[kBlockRows], b[kBlockRows];
+    for (int i = 0; i < kBlockRows; ++i) {
       a[i] = hn::Load(d, acc + i * kPanel + c);
       b[i] = hn::Load(d, acc + i * kPanel + e);
     }
     const T *p = panel, *x = w;
-    for (int64_t j = 0; j < n; ++j, p += kPanel, x += kRows) {
+    for (int64_t j = 0; j < n; ++j, p += kPanel, x += kBlockRows) {
       const auto pa = hn::Load(d, p + c), pb = hn::Load(d, p + e);
-      for (int i = 0; i < kRows; ++i) {
+      for (int i = 0; i < kBlockRows; ++i) {
         const auto s = hn::Set(d, x[i]);
         a[i] = hn::MulAdd(s, pa, a[i]);
         b[i] = hn::MulAdd(s, pb, b[i]);
       }
     }
-    for (int i = 0; i < kRows; ++i) {
+    for (int i = 0; i < kBlockRows; ++i) {
       hn::Store(a[i], d, acc + i * kPanel + c);
       hn::Store(b[i], d, acc + i * kPanel + e);
     }
@@ -65,7 +63,7 @@ HWY_INLINE void Multiply(const T* HWY_RESTRICT panel, const T* HWY_RESTRICT w,
 /// Sums of a group of blocks for all tiles of a strip.
 template <class T>
 struct Sums {
-  static constexpr int64_t kSize = kGroup * kRows * kPanel;
+  static constexpr int64_t kSize = kGroup * kBlockRows * kPanel;
   HWY_ALIGN T of[kStrip / kTile][kSize];
 };
 
@@ -85,8 +83,8 @@ HWY_INLINE void Product(int64_t b0, int64_t b1, const Begin& begin,
                      : hn::Zero(d);
       if (panel.after)
         sum = hn::Add(sum, hn::LoadU(d, panel.after + skip + b * kPanel + c));
-      for (int i = 0; i < kRows; ++i)
-        hn::Store(sum, d, acc + ((b - b0) * kRows + i) * kPanel + c);
+      for (int i = 0; i < kBlockRows; ++i)
+        hn::Store(sum, d, acc + ((b - b0) * kBlockRows + i) * kPanel + c);
     }
   }
   const int64_t first = begin(b0), last = end(b1 - 1);
@@ -98,8 +96,8 @@ HWY_INLINE void Product(int64_t b0, int64_t b1, const Begin& begin,
                     hi = std::min(j + depth, end(b));
       if (lo < hi) {
         Multiply(panel.rows + skip + lo * kPanel,
-                 packed + ((b - b0) * width + lo - from) * kRows, hi - lo,
-                 acc + (b - b0) * kRows * kPanel);
+                 packed + ((b - b0) * width + lo - from) * kBlockRows, hi - lo,
+                 acc + (b - b0) * kBlockRows * kPanel);
       }
     }
   }
@@ -114,7 +112,7 @@ HWY_INLINE void Outside(int64_t n_blocks, int64_t n, const Begin& begin,
   for (size_t c = 0; c < kPanel; c += hn::Lanes(d)) {
     const auto add = [&](hn::Vec<PanelTag<T>> total, int64_t from, int64_t to) {
       auto part = hn::Zero(
-          d);  // block by block: a shorter chain of roundings than one by one
+          d);  // block by block: a shorter chain of roundings than row by row
       for (int64_t j = from; j < to; ++j)
         part = hn::Add(part, hn::Load(d, panel + j * kPanel + c));
       return hn::Add(total, part);
@@ -134,9 +132,10 @@ HWY_INLINE void Outside(int64_t n_blocks, int64_t n, const Begin& begin,
   }
 }
 
-/// One block of the packed weights. row(i, a, b): sets [a, b), the inner items
-/// with a bias of outer item i, and returns where those of inner item x are:
-/// row(...)[x]. far_before and far_after: the weights on either side of it.
+/// One block of the packed weights. row(i, a, b) sets [a, b), the inner items
+/// that have a bias with outer item i, and returns a pointer p with the bias of
+/// inner item x at p[x]. far_before and far_after: the weights on either side
+/// of [a, b).
 template <class T, class Row>
 HWY_INLINE bool PackBlock(int64_t lo, int64_t hi, T far_before, T far_after,
                           const Row& row, T* packed, int i) {
@@ -148,8 +147,10 @@ HWY_INLINE bool PackBlock(int64_t lo, int64_t hi, T far_before, T far_after,
   const T* w = row(&a, &b);
   a = std::min(std::max(a, lo), hi), b = std::min(std::max(b, a), hi);
   bool safe = true;
-  for (int64_t x = lo; x < a; ++x) packed[(x - lo) * kRows + i] = far_before;
-  for (int64_t x = b; x < hi; ++x) packed[(x - lo) * kRows + i] = far_after;
+  for (int64_t x = lo; x < a; ++x)
+    packed[(x - lo) * kBlockRows + i] = far_before;
+  for (int64_t x = b; x < hi; ++x)
+    packed[(x - lo) * kBlockRows + i] = far_after;
   for (int64_t x = a; x < b; x += kChunk) {
     const int64_t n = std::min(kChunk, b - x);
     for (int64_t y = 0; y < kChunk; ++y) buffer[y] = y < n ? w[x + y] : T(0);
@@ -160,7 +161,7 @@ HWY_INLINE bool PackBlock(int64_t lo, int64_t hi, T far_before, T far_after,
                 buffer + y);
     }
     for (int64_t y = 0; y < n; ++y)
-      packed[(x + y - lo) * kRows + i] = buffer[y];
+      packed[(x + y - lo) * kBlockRows + i] = buffer[y];
   }
   return safe;
 }
@@ -171,11 +172,12 @@ void PackWeights(const Band& band, int64_t b0, int64_t b1, const T* w,
                  uint8_t* unsafe) {
   const T far = band.window_only ? T(0) : T(1),
           later = band.causal ? T(0) : far;
-  for (int64_t block = b0; block < b1; ++block, packed += width * kRows) {
-    const int64_t t_end = std::min((block + 1) * kRows, band.rows);
-    const int64_t lo = band.key_begin(block * kRows), hi = band.key_end(t_end);
-    for (int i = 0; i < kRows; ++i) {
-      const int64_t t = block * kRows + i;
+  for (int64_t block = b0; block < b1; ++block, packed += width * kBlockRows) {
+    const int64_t t_end = std::min((block + 1) * kBlockRows, band.rows);
+    const int64_t lo = band.key_begin(block * kBlockRows),
+                  hi = band.key_end(t_end);
+    for (int i = 0; i < kBlockRows; ++i) {
+      const int64_t t = block * kBlockRows + i;
       const bool real = t < band.rows;
       const auto row = [&](int64_t* a, int64_t* b) {
         if (real) *a = band.key_begin(t), *b = band.key_end(t + 1);
@@ -194,11 +196,12 @@ void PackWeightsTransposed(const Band& band, int64_t b0, int64_t b1, const T* w,
                            T* packed) {
   const T far = band.window_only ? T(0) : T(1),
           earlier = band.causal ? T(0) : far;
-  for (int64_t block = b0; block < b1; ++block, packed += width * kRows) {
-    const int64_t j_end = std::min((block + 1) * kRows, band.keys);
-    const int64_t lo = band.row_begin(block * kRows), hi = band.row_end(j_end);
-    for (int i = 0; i < kRows; ++i) {
-      const int64_t j = block * kRows + i;
+  for (int64_t block = b0; block < b1; ++block, packed += width * kBlockRows) {
+    const int64_t j_end = std::min((block + 1) * kBlockRows, band.keys);
+    const int64_t lo = band.row_begin(block * kBlockRows),
+                  hi = band.row_end(j_end);
+    for (int i = 0; i < kBlockRows; ++i) {
+      const int64_t j = block * kBlockRows + i;
       const bool real = j < band.keys;
       const auto row = [&](int64_t* a, int64_t* b) {
         if (real) *a = band.row_begin(j), *b = band.row_end(j + 1);
@@ -282,7 +285,8 @@ template <class T>
 void Outer(int64_t m, int64_t n, int64_t r, const T* a, const T* b, T* out,
            int64_t ld) {
   const int64_t whole = r / kPanel;
-  constexpr int64_t kKeys = 16;  // stay in the cache while all rows meet them
+  constexpr int64_t kKeys =
+      16;  // stay in the cache while they are used by all rows
   for (int64_t some = 0; some < n; some += kKeys) {
     const int64_t end = std::min(some + kKeys, n);
     for (int64_t i = 0; i < m; i += 3) {
@@ -310,8 +314,8 @@ template <class T>
 void Dw(const Band& band, int64_t t0, int64_t t1, int64_t j0, int64_t j1,
         int64_t tiles, const T* keys_panel, int64_t key_step,
         const T* rows_panel, int64_t row_step, T* dw, int64_t ld) {
-  // So many panel rows of keys stay in the first-level cache while all rows
-  // of the block meet them.
+  // As many panel rows of keys as stay in the first-level cache while they are
+  // used by all rows of the block.
   constexpr int64_t kTiles = 16, kKeys = 16;
   for (int64_t tile = 0; tile < tiles; tile += kTiles) {
     const int64_t n = std::min(kTiles, tiles - tile);
@@ -332,7 +336,7 @@ void Dw(const Band& band, int64_t t0, int64_t t1, int64_t j0, int64_t j1,
           T sums[12];
           Dots(row, key, n, row_step, key_step, sums);
           T* to = dw + (t - t0) * ld + j - j0;
-          const bool whole = j + 4 <= hi;  // numbers that the compiler knows
+          const bool whole = j + 4 <= hi;  // sizes known to the compiler
           for (int64_t y = 0; y < 3 && t + y < t1; ++y, to += ld) {
             for (int64_t x = 0; whole && x < 4; ++x) to[x] += sums[y * 4 + x];
             for (int64_t x = 0; !whole && j + x < hi; ++x)

@@ -1,11 +1,11 @@
-// AFT-simple as a whole: batch rows and groups of channels are independent.
+// AFT-simple: batch rows and groups of channels are independent.
 #include <algorithm>
 #include <cstdlib>
 #include <new>
 
 #include "aft/kernels/kernels.h"
-#include "aft/kernels/run-inl.h"
 #include "aft/kernels/run.h"
+#include "aft/kernels/run_buffers.h"
 
 namespace aft::kernels {
 
@@ -74,7 +74,7 @@ void run_simple_backward(const Exec& exec, const Problem<T>& p, const T* dy,
                          const T* states, const Gradients<T>& grad) {
   if (nothing(p, grad)) return;
   T* no_output = nullptr;
-  for_pieces(exec, p, no_output, const_cast<T*>(states),  // is only read
+  for_pieces(exec, p, no_output, const_cast<T*>(states),  // only read
              [&](int64_t b, const Simple<T>& piece, Buffer<T>& scratch) {
                scratch.grow(exec, simple_scratch(p.Tq));
                const int64_t q_at = b * p.Tq * p.D, k_at = b * p.Tk * p.D;

@@ -1,9 +1,9 @@
-// AFT with one biased key a head as a whole: batch rows and panels of channels
-// are independent.
+// AFT with one biased key per head: batch rows and panels of channels are
+// independent.
 #include <algorithm>
 
 #include "aft/kernels/one_tap.h"
-#include "aft/kernels/run-inl.h"
+#include "aft/kernels/run_buffers.h"
 
 namespace aft::kernels {
 

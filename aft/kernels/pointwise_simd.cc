@@ -3,21 +3,22 @@
 #include "aft/kernels/pointwise.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "aft/kernels/pointwise.cc"
+#define HWY_TARGET_INCLUDE "aft/kernels/pointwise_simd.cc"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first.
 #include <hwy/highway.h>
 
 #include <cmath>
 
-#include "aft/kernels/math-inl.h"
+#include "aft/kernels/math_simd-inl.h"
+#include "aft/kernels/simd_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace aft {
 namespace kernels {
 namespace HWY_NAMESPACE {
 
-/// Calls f(tag, i) with whole vectors, then number by number.
+/// Calls f(tag, i) with whole vectors, then element by element.
 template <class T, class F>
 HWY_INLINE void ForLanes(int64_t n, const F& f) {
   const hn::ScalableTag<T> tag;
@@ -54,11 +55,11 @@ void GeluBackward(int64_t rows, int64_t n, const T* x, const T* b, const T* dy,
   }
 }
 
-/// Of a place, as Dropout has it.
+/// The hash of an index, as defined at Dropout.
 template <class D32>
-HWY_INLINE hn::Vec<D32> Hash(D32 d, hn::Vec<D32> place,
+HWY_INLINE hn::Vec<D32> Hash(D32 d, hn::Vec<D32> index,
                              const Dropout::Words& words) {
-  auto h = hn::Xor(place, hn::Set(d, words.a));
+  auto h = hn::Xor(index, hn::Set(d, words.a));
   h = hn::Mul(hn::Xor(h, hn::ShiftRight<16>(h)), hn::Set(d, 0x85EBCA6Bu));
   h = hn::Add(h, hn::Set(d, words.b));
   h = hn::Mul(hn::Xor(h, hn::ShiftRight<13>(h)), hn::Set(d, 0xC2B2AE35u));
@@ -71,12 +72,12 @@ void DropoutAdd(const Dropout& drop, int64_t first, int64_t n, const T* x,
   const T scale = static_cast<T>(1 / (1 - drop.p));
   const uint32_t limit = drop.limit();
   for (int64_t i = 0; i < n;) {
-    const uint64_t place = static_cast<uint64_t>(first + i);
+    const uint64_t index = static_cast<uint64_t>(first + i);
     const int64_t left =
-        static_cast<int64_t>((uint64_t{1} << 32) - (place & 0xFFFFFFFFu));
+        static_cast<int64_t>((uint64_t{1} << 32) - (index & 0xFFFFFFFFu));
     const int64_t count = n - i < left ? n - i : left;
-    const Dropout::Words words = drop.words(place);
-    const uint32_t from = static_cast<uint32_t>(place);
+    const Dropout::Words words = drop.words(index);
+    const uint32_t from = static_cast<uint32_t>(index);
     ForLanes<T>(count, [&](auto d, int64_t j) {
       const hn::Rebind<uint32_t, decltype(d)> d32;
       const auto h =
@@ -126,7 +127,8 @@ void AdamW(const AdamWStep& s, int64_t n, const T* grad, T* p, T* m, T* v) {
 
 template <class T>
 double Squares(int64_t n, const T* x) {
-  // In pieces: float sums of 4096 squares are good to 1e-6, doubles add them.
+  // In pieces: a float sum of 4096 squares is accurate to 1e-6; the pieces are
+  // summed in double.
   const hn::ScalableTag<T> d;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
   double total = 0;
@@ -143,18 +145,8 @@ double Squares(int64_t n, const T* x) {
   return total;
 }
 
-const PointwiseKernels<float>& PointwiseTable_f32() {
-  static constexpr PointwiseKernels<float> kTable = {
-      Gelu<float>, GeluBackward<float>, DropoutAdd<float>, AdamW<float>,
-      Squares<float>};
-  return kTable;
-}
-const PointwiseKernels<double>& PointwiseTable_f64() {
-  static constexpr PointwiseKernels<double> kTable = {
-      Gelu<double>, GeluBackward<double>, DropoutAdd<double>, AdamW<double>,
-      Squares<double>};
-  return kTable;
-}
+AFT_KERNEL_TABLES(PointwiseKernels, Gelu<T>, GeluBackward<T>, DropoutAdd<T>,
+                  AdamW<T>, Squares<T>)
 
 }  // namespace HWY_NAMESPACE
 }  // namespace kernels
@@ -164,17 +156,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace aft::kernels {
 
-HWY_EXPORT(PointwiseTable_f32);
-HWY_EXPORT(PointwiseTable_f64);
-
-template <>
-const PointwiseKernels<float>& pointwise_kernels() noexcept {
-  return HWY_DYNAMIC_DISPATCH(PointwiseTable_f32)();
-}
-template <>
-const PointwiseKernels<double>& pointwise_kernels() noexcept {
-  return HWY_DYNAMIC_DISPATCH(PointwiseTable_f64)();
-}
+AFT_EXPORT_KERNELS(PointwiseKernels, pointwise_kernels)
 
 }  // namespace aft::kernels
 #endif

@@ -1,4 +1,5 @@
-// What the run_*.cc share: buffers from Exec, and the gate in double.
+// Shared by all *_run*.cc: buffers from Exec, empty problems, and the gate in
+// double.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,7 @@ class Buffer {
  public:
   Buffer() = default;
   Buffer(const Exec& exec, int64_t n) { grow(exec, n); }
-  /// At least n numbers; what was in it is lost.
+  /// Ensures space for n elements. The contents are lost.
   void grow(const Exec& exec, int64_t n) {
     if (n <= size_) return;
     memory_.reset();
@@ -29,7 +30,7 @@ class Buffer {
   int64_t size_ = 0;
 };
 
-/// Whether there is nothing to reduce: then y = 0 (if it has numbers at all).
+/// Whether there are no outputs or no keys. If so, sets the results to 0.
 template <class T>
 bool nothing(const Problem<T>& p, T* y) {
   if (p.B * p.Tq * p.D > 0 && p.Tk > 0) return false;

@@ -3,30 +3,31 @@
 #include "aft/kernels/linear.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "aft/kernels/linear.cc"
+#define HWY_TARGET_INCLUDE "aft/kernels/linear_simd.cc"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first.
 #include <hwy/highway.h>
 
 #include <algorithm>
 
-#include "aft/kernels/math-inl.h"
+#include "aft/kernels/math_simd-inl.h"
+#include "aft/kernels/simd_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace aft {
 namespace kernels {
 namespace HWY_NAMESPACE {
 
-/// Vectors of a panel, and rows of a tile: 12 sums, beside those a vector of
-/// weights each and a number of x, in the 16 registers that most have.
+/// Vectors per panel, and rows per tile: 12 sums, a vector of weights and an
+/// element of x fit into the 16 registers that most targets have.
 template <class T>
 inline constexpr int kVectors = kPanel /
                                 static_cast<int>(hn::MaxLanes(PanelTag<T>()));
 template <class T>
-inline constexpr int kRows = kVectors<T> >= 12 ? 1 : 12 / kVectors<T>;
+inline constexpr int kTileRows = kVectors<T> >= 12 ? 1 : 12 / kVectors<T>;
 
-/// Numbers of x that a block of rows may have: they stay in the second-level
-/// cache while all panels pass by.
+/// Elements of x per block of rows: they stay in the second-level cache while
+/// all panels are multiplied.
 constexpr int64_t kBlock = 1 << 15;
 
 template <class T>
@@ -35,7 +36,7 @@ struct Output {
   Then then;
   T* y;
   int64_t stride;
-  int lanes;  // outputs of the panel that exist
+  int lanes;  // number of outputs in the panel
 };
 
 template <class D>
@@ -79,7 +80,7 @@ HWY_INLINE void Tile(int64_t inputs, const T* HWY_RESTRICT x, int64_t stride,
       }
       continue;
     }
-    // A panel that is not full, by way of one that is.
+    // A panel that is not full, through a full buffer.
     HWY_ALIGN T all[kPanel] = {}, bias[kPanel] = {};
     for (int i = 0; i < out.lanes; ++i) {
       if (out.then == Then::kAdd) all[i] = y[i];
@@ -92,7 +93,7 @@ HWY_INLINE void Tile(int64_t inputs, const T* HWY_RESTRICT x, int64_t stride,
   }
 }
 
-/// The rows that are left over, fewer than a tile has.
+/// The remaining rows, fewer than a tile has.
 template <int kCount, class T>
 HWY_INLINE void Rest(int64_t rows, int64_t inputs, const T* x, int64_t stride,
                      const T* w, const Output<T>& out) {
@@ -108,7 +109,7 @@ template <class T>
 void Run(int64_t rows, int64_t outputs, int64_t inputs, const T* x,
          int64_t x_stride, const T* packed, const T* bias, Then then, T* y,
          int64_t y_stride) {
-  constexpr int kR = kRows<T>;
+  constexpr int kR = kTileRows<T>;
   const int64_t block =
       std::max<int64_t>(kR, kBlock / std::max<int64_t>(inputs, 1) / kR * kR);
   for (int64_t begin = 0; begin < rows; begin += block) {
@@ -139,14 +140,7 @@ void Pack(int64_t outputs, int64_t inputs, const T* w, T* packed) {
   }
 }
 
-const LinearKernels<float>& LinearTable_f32() {
-  static constexpr LinearKernels<float> kTable = {Pack<float>, Run<float>};
-  return kTable;
-}
-const LinearKernels<double>& LinearTable_f64() {
-  static constexpr LinearKernels<double> kTable = {Pack<double>, Run<double>};
-  return kTable;
-}
+AFT_KERNEL_TABLES(LinearKernels, Pack<T>, Run<T>)
 
 }  // namespace HWY_NAMESPACE
 }  // namespace kernels
@@ -156,17 +150,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace aft::kernels {
 
-HWY_EXPORT(LinearTable_f32);
-HWY_EXPORT(LinearTable_f64);
-
-template <>
-const LinearKernels<float>& linear_kernels() noexcept {
-  return HWY_DYNAMIC_DISPATCH(LinearTable_f32)();
-}
-template <>
-const LinearKernels<double>& linear_kernels() noexcept {
-  return HWY_DYNAMIC_DISPATCH(LinearTable_f64)();
-}
+AFT_EXPORT_KERNELS(LinearKernels, linear_kernels)
 
 }  // namespace aft::kernels
 #endif

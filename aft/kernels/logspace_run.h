@@ -1,0 +1,123 @@
+// How full, local and conv use the log-space path: one tile of channels of a
+// batch row, converted to double, with its buffers.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "aft/kernels/logspace.h"
+#include "aft/kernels/run_buffers.h"
+
+namespace aft::kernels {
+
+/// Where the keys and values of a tile are: lane i has column key[i] of k and
+/// column value[i] of v, i < lanes.
+template <class T>
+struct LogspaceSource {
+  const T *k, *v;  // rows k_stride and v_stride apart
+  int64_t k_stride, v_stride;
+  const uint8_t* padded;  // or null
+  int lanes;
+  int64_t key[kTile], value[kTile];
+};
+
+template <class T>
+class LogspaceChannels {
+ public:
+  LogspaceChannels(const Exec& exec, const LogspaceWindow& window)
+      : exec_(exec), window_(window) {}
+
+  /// Converts the keys [begin, end), all by default.
+  void load(const LogspaceSource<T>& source, int64_t begin = 0,
+            int64_t end = std::numeric_limits<int64_t>::max()) {
+    source_ = source;
+    keys_.grow(exec_, window_.all_keys() * 2 * kTile);
+    tile_ = {keys_.get(), source.padded};
+    for (int64_t j = begin; j < std::min(end, window_.all_keys()); ++j) {
+      double* key = keys_.get() + j * 2 * kTile;
+      const bool padded = source.padded && source.padded[j];
+      for (int i = 0; i < kTile; ++i) {
+        const bool unused = padded || i >= source.lanes;
+        key[i] = padded   ? -std::numeric_limits<double>::infinity()
+                 : unused ? 0
+                          : source.k[j * source.k_stride + source.key[i]];
+        key[kTile + i] =
+            unused ? 0 : source.v[j * source.v_stride + source.value[i]];
+      }
+    }
+  }
+
+  /// After load: the sums over the keys outside of the windows, for row().
+  void sum_keys() {
+    if (!window_.has_outside()) return;
+    outside_.grow(exec_, window_.outside_size());
+    logspace_kernels().sum_keys(window_, tile_, outside_.get());
+  }
+  void row(int64_t t, const LogspaceBias& bias, double* row) const {
+    logspace_kernels().row(window_, tile_, t, bias, outside_.get(), row);
+  }
+
+  void clear_gradients() {
+    grads_.grow(exec_, window_.all_keys() * 2 * kTile);
+    std::fill_n(grads_.get(), window_.all_keys() * 2 * kTile, 0.);
+  }
+  /// The share of a row in the gradients of the keys in its window, and in dw
+  /// (may be null).
+  void row_gradient(int64_t t, const LogspaceBias& bias, const double* row,
+                    double* dw) {
+    logspace_kernels().row_gradient(window_, tile_, t, bias, row, grads_.get(),
+                                    dw);
+  }
+  /// The share of a row in dw alone.
+  void bias_gradient(int64_t t, const LogspaceBias& bias, const double* row,
+                     double* dw) const {
+    logspace_kernels().row_gradient(window_, tile_, t, bias, row, nullptr, dw);
+  }
+  /// Adds the shares of all rows in the keys outside of their windows, and all
+  /// gradients to dk and dv, which are laid out as k and v. Overwrites what row
+  /// needs.
+  void add_gradients(const double* rows, T* dk, T* dv) {
+    if (window_.has_outside()) {
+      const LogspaceWindow transposed = window_.transposed();
+      outside_.grow(exec_, transposed.outside_size());
+      logspace_kernels().sum_rows(transposed, rows, outside_.get());
+      logspace_kernels().outside_gradient(transposed, tile_, outside_.get(),
+                                          grads_.get());
+    }
+    const double* grad = grads_.get();
+    for (int64_t j = 0; j < window_.all_keys(); ++j, grad += 2 * kTile) {
+      for (int i = 0; i < source_.lanes; ++i) {
+        dk[j * source_.k_stride + source_.key[i]] += static_cast<T>(grad[i]);
+        dv[j * source_.v_stride + source_.value[i]] +=
+            static_cast<T>(grad[kTile + i]);
+      }
+    }
+  }
+
+ private:
+  const Exec& exec_;
+  const LogspaceWindow window_;
+  LogspaceSource<T> source_{};
+  LogspaceTile tile_{};
+  Buffer<double> keys_, outside_, grads_;
+};
+
+/// y = gate(q) r of lane i of a row; q may be null.
+template <class T>
+T logspace_output(const double* row, int i, const T* q) {
+  const double r = row[2 * kTile + i];
+  return static_cast<T>(q ? r * sigmoid(*q) : r);
+}
+
+/// Sets a = dy gate(q) of lane i of a row, and dq where q is not null.
+template <class T>
+void logspace_query_gradient(double* row, int i, T dy, const T* q, T* dq) {
+  const double x = q ? *q : 0, gate = q ? sigmoid(x) : 1;
+  if (q) *dq = static_cast<T>(dy * gate * sigmoid(-x) * row[2 * kTile + i]);
+  const bool any = row[kTile + i] > -std::numeric_limits<double>::infinity();
+  row[i] = any ? dy * gate : 0;
+}
+
+}  // namespace aft::kernels
