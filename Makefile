@@ -12,7 +12,7 @@ help:
 	@echo 'make build         build everything in build/release'
 	@echo 'make test          build everything and run every test'
 	@echo 'make quickstart    build the program, train a small model on built-in stories for a minute, and let it write'
-	@echo 'make bench         build everything and run `aft bench ops`'
+	@echo 'make bench         build everything and run `aft-bench ops`'
 	@echo 'make kernels       build and test the torch-free modules only, in build/kernels (seconds)'
 	@echo 'make asan          build and test everything with address and undefined-behaviour sanitizers and assertions'
 	@echo 'make asan-kernels  the same for the torch-free modules only, in build/asan-kernels (minutes)'
@@ -40,7 +40,7 @@ quickstart:
 	scripts/quickstart.sh build/release/aft
 
 bench: build
-	build/release/aft bench ops
+	build/release/aft-bench ops
 
 kernels asan asan-kernels tsan: setup
 	cmake --preset $@

@@ -10,11 +10,11 @@
 #include <memory>
 
 #include "aft/kernels/reference.h"
-#include "bench/cases.h"
-#include "bench/peak.h"
-#include "bench/rivals.h"
-#include "bench/time.h"
 #include "cli/commands.h"
+#include "cli/measure/cases.h"
+#include "cli/measure/measure.h"
+#include "cli/measure/rivals.h"
+#include "cli/measure/timing.h"
 #include "cli/table.h"
 
 namespace aft::cli {
@@ -155,12 +155,12 @@ void demo() {
                 "attention MB"},
                cost, 2)
       << "\nWhat to try next:\n"
-         "  aft bench ops                              the paper's shapes, "
+         "  aft bench                                  speed and memory of "
+         "whole models on this machine\n"
+         "  aft-bench ops                              the paper's shapes, "
          "against naive code and the machine's bound\n"
-         "  aft bench ops --scaling --plot cost.svg    chart of time and "
-         "memory "
-         "from 1k to 64k positions\n"
-         "  aft bench ops --help                       all options\n"
+         "  aft-bench ops --scaling --plot cost.svg    chart of time and "
+         "memory from 1k to 64k positions\n"
          "aft::nn::AFTLocal (aft/nn/aft.h) replaces attention in C++, "
          "aft.nn.AFTLocal in Python.\n";
 }

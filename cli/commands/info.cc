@@ -50,7 +50,7 @@ Shape shape(const base::Json& m) {
 
 /// Estimates the bytes that a training process needs: the program, weights,
 /// gradients and two moments, and per token what the layers keep for backward.
-/// Fitted to measurements of `aft bench train`, and within 30 % of them. 0:
+/// Fitted to measurements of `aft-bench train`, and within 30 % of them. 0:
 /// unknown, for networks and mixers other than AFT and attention.
 double training_bytes(const base::Json& model, const train::TrainConfig& t,
                       double parameters) {

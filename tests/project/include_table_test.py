@@ -44,7 +44,7 @@ MODULES = {
     "cli": (
         "cli",
         ("base", "kernels", "io", "runtime", "ops", "nn", "models", "data",
-         "train", "tasks", "bench"),
+         "train", "tasks"),
         TORCH + JSON + POSIX + ("CLI/", "httplib.h"),
     ),
     "bench": (
@@ -204,6 +204,7 @@ class IncludeTable(unittest.TestCase):
             ("aft/runtime/bad.cc", "#include <c10/core/Device.h>"),
             ("aft/ops/bad.cc", '#include "cli/demo.h"'),
             ("aft/ops/bad.cc", '#include "tests/shapes.h"'),
+            ("cli/bad.cc", '#include "bench/bench.h"'),
         ):
             with self.subTest(path=path, line=line):
                 self.check(path, line, allowed=False)
