@@ -95,11 +95,4 @@ void check_parts(const std::string& path, int64_t train, int64_t valid) {
                   std::to_string(train) + " and " + std::to_string(valid));
 }
 
-int split_number(const std::string& name) {
-  if (name == "train") return 0;
-  if (name == "valid") return 1;
-  if (name == "test") return 2;
-  throw DataError("the split must be train, valid or test, got '" + name + "'");
-}
-
 }  // namespace aft::data

@@ -11,6 +11,7 @@
 
 #include "aft/data/data.h"
 #include "aft/data/image_files.h"
+#include "aft/data/image_input.h"
 #include "aft/io/image.h"
 #include "aft/nn/mixer.h"
 #include "aft/tasks/introspection.h"
@@ -71,14 +72,14 @@ Heatmaps by_pairs(const std::vector<tasks::Biases>& all) {
   return figure;
 }
 
-/// A picture as the model reads it, and as numbers [1, 3, H, W].
+/// An image as the model sees it, and the input of the model [1, 3, H, W].
 std::pair<io::Image, at::Tensor> read(const std::string& path,
                                       const tasks::LabelledConfig& view) {
-  const io::Image image =
-      tasks::centre(io::read_image(path), view.height, view.width, view.crop);
-  at::Tensor numbers = at::empty({1, 3, view.height, view.width});
-  tasks::normalise(image, numbers.data_ptr<float>());
-  return {image, numbers};
+  const io::Image image = data::centre_crop(io::read_image(path), view.height,
+                                            view.width, view.crop);
+  at::Tensor input = at::empty({1, 3, view.height, view.width});
+  data::normalise(image, input.data_ptr<float>());
+  return {image, input};
 }
 
 }  // namespace
@@ -135,8 +136,8 @@ std::optional<Heatmaps> bias_maps(const torch::nn::Module& module,
 Heatmaps key_maps(models::ClassifierImpl& classifier,
                   const tasks::LabelledConfig& view, const std::string& path,
                   int64_t most) {
-  const auto [image, numbers] = read(path, view);
-  const std::vector<at::Tensor> k = tasks::keys_of(classifier, numbers);
+  const auto [image, input] = read(path, view);
+  const std::vector<at::Tensor> k = tasks::keys_of(classifier, input);
   Heatmaps figure = by_heads(k.size(), k[0].size(1), most);
   for (size_t l = 0; l < k.size(); ++l) add_row(k[l][0], l, 0, 0, figure);
   figure.title = "Keys of " + path.substr(path.find_last_of('/') + 1);

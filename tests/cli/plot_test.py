@@ -14,7 +14,7 @@ import unittest
 from pathlib import Path
 
 from browser import Browser
-from pictures import SIGNATURE, folder, noise
+from images import SIGNATURE, folder, noise
 from program import ProgramTest, aft, lines_of, main, sets
 from tensors import load_tensors, save_tensors
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -219,19 +220,19 @@ TEST(Augment, PutsThePartsTogether) {
   AugmentConfig config;
   {
     base::Random a(14), b(14), c(15);
-    const Image first = augment(image, 12, 10, config, a);
+    const Image first = augment_image(image, 12, 10, config, a);
     EXPECT_EQ(first.height, 12);
     EXPECT_EQ(first.width, 10);
-    EXPECT_EQ(augment(image, 12, 10, config, b).rgb, first.rgb);
-    EXPECT_NE(augment(image, 12, 10, config, c).rgb, first.rgb);
-    EXPECT_NE(augment(image, 12, 10, config, a).rgb, first.rgb);
+    EXPECT_EQ(augment_image(image, 12, 10, config, b).rgb, first.rgb);
+    EXPECT_NE(augment_image(image, 12, 10, config, c).rgb, first.rgb);
+    EXPECT_NE(augment_image(image, 12, 10, config, a).rgb, first.rgb);
   }
   config.rand_ops = 0;
   config.flip = false;
   for (uint64_t seed = 0; seed < 20; ++seed) {
     base::Random a(seed), b(seed);
     const Box box = random_crop(30, 40, 0.08, 1, b);
-    EXPECT_EQ(augment(image, 12, 10, config, a).rgb,
+    EXPECT_EQ(augment_image(image, 12, 10, config, a).rgb,
               io::resize(crop(image, box), 12, 10).rgb);
   }
   config.crop_min = 0;
@@ -242,11 +243,41 @@ TEST(Augment, PutsThePartsTogether) {
   base::Random random(16);
   int64_t flips = 0;
   for (int i = 0; i < 2000; ++i) {
-    const Image out = augment(image, 12, 10, config, random);
+    const Image out = augment_image(image, 12, 10, config, random);
     flips += out.rgb == mirrored.rgb;
     ASSERT_TRUE(out.rgb == plain.rgb || out.rgb == mirrored.rgb);
   }
   expect_share(flips, 2000, 0.5);
+}
+
+TEST(FlipAndShift, MirrorsShiftsAndClips) {
+  const std::vector<uint8_t> from = {0,  1,   2,   100, 101, 102, 250, 251, 252,
+                                     10, 128, 255, 40,  50,  60,  70,  80,  90};
+  std::set<std::pair<bool, int>> seen;
+  for (uint64_t random = 0; random < 2000; ++random) {
+    std::vector<uint8_t> got(18), again(18);
+    const uint64_t bits = random * 0x9E3779B97F4A7C15u;
+    flip_and_shift(from.data(), 2, 3, true, 10, bits, got.data());
+    flip_and_shift(from.data(), 2, 3, true, 10, bits, again.data());
+    ASSERT_EQ(got, again);
+    // 100 and 128 are never clipped: they show what was done.
+    const int add = got[3] - 100;
+    ASSERT_LE(std::abs(add), 10);
+    const bool flip = got[16] == 128 + add;
+    for (int y = 0; y < 2; ++y)
+      for (int x = 0; x < 3; ++x)
+        for (int k = 0; k < 3; ++k)
+          ASSERT_EQ(got[static_cast<size_t>((y * 3 + x) * 3 + k)],
+                    std::clamp(from[static_cast<size_t>(
+                                   (y * 3 + (flip ? 2 - x : x)) * 3 + k)] +
+                                   add,
+                               0, 255));
+    seen.emplace(flip, add);
+  }
+  EXPECT_EQ(seen.size(), 42u);  // mirrored or not, -10 to 10
+  std::vector<uint8_t> got(18);
+  flip_and_shift(from.data(), 2, 3, false, 0, 12345, got.data());
+  EXPECT_EQ(got, from);
 }
 
 // ---- Erase ------------------------------------------------------------------

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tests/fuzz/picture.h"
+#include "tests/fuzz/image.h"
 
 namespace {
 

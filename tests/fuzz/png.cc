@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tests/fuzz/picture.h"
+#include "tests/fuzz/image.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <set>
 
-#include "tests/data/labelled_fixture.h"
+#include "tests/data/labelled_images_fixture.h"
 
 namespace aft::data {
 namespace {

@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-#include "tests/data/labelled_fixture.h"
+#include "tests/data/labelled_images_fixture.h"
 
 namespace aft::data {
 namespace {
