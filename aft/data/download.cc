@@ -111,7 +111,7 @@ const std::vector<Dataset>& datasets() {
        1115394,
        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"},
       {"cifar-10-batches-bin",
-       "CIFAR-10: 50,000 + 10,000 pictures of 32 x 32 in 10 classes",
+       "CIFAR-10: 50,000 + 10,000 images of 32 x 32 in 10 classes",
        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", 170052171,
        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
        /*archive=*/true},

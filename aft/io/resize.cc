@@ -61,8 +61,8 @@ Taps taps(int64_t from, int64_t to, int64_t i) {
 
 Image resize_x(const Image& in, int64_t width) {
   Image out{in.height, width, std::vector<uint8_t>(in.height * width * 3)};
-  // In blocks of columns: the weights of a very wide picture are larger than
-  // the picture.
+  // In blocks of columns: the weights of a very wide image are larger than the
+  // image.
   constexpr int64_t kBlock = 64;
   for (int64_t x0 = 0; x0 < width; x0 += kBlock) {
     std::vector<Taps> block;
@@ -130,8 +130,8 @@ void check_image(const std::string& name, const Image& image) {
 
 Image resize(const Image& image, int64_t height, int64_t width) {
   check_image("resize", image);
-  check_size("resize: the new picture", height, width);
-  check_size("resize: the picture between the passes", image.height, width);
+  check_size("resize: the new size", height, width);
+  check_size("resize: the image between the passes", image.height, width);
   if (width == image.width) {
     return height == image.height ? image : resize_y(image, height);
   }
@@ -142,7 +142,7 @@ Image resize(const Image& image, int64_t height, int64_t width) {
 
 Image cover(const Image& image, int64_t height, int64_t width) {
   check_image("cover", image);
-  check_size("cover: the new picture", height, width);
+  check_size("cover: the new size", height, width);
   const int64_t h = image.height, w = image.width;
   int64_t full_height = height, full_width = width;
   if (height * w >= width * h) {
@@ -150,7 +150,7 @@ Image cover(const Image& image, int64_t height, int64_t width) {
   } else {
     full_height = (2 * h * width + w) / (2 * w);
   }
-  check_size("cover: the picture before the cut", full_height, full_width);
+  check_size("cover: the image before cropping", full_height, full_width);
   const Image full = resize(image, full_height, full_width);
   const int64_t top = (full_height - height) / 2;
   const int64_t left = (full_width - width) / 2;

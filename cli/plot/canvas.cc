@@ -84,10 +84,10 @@ void Canvas::set(int64_t y, int64_t x, const Rgb& colour) {
             image_.rgb.begin() + 3 * (y * image_.width + x));
 }
 
-void Canvas::put(int64_t top, int64_t left, const io::Image& picture) {
-  for (int64_t y = 0; y < picture.height; ++y) {
-    for (int64_t x = 0; x < picture.width; ++x) {
-      const uint8_t* from = &picture.rgb[3 * (y * picture.width + x)];
+void Canvas::put(int64_t top, int64_t left, const io::Image& image) {
+  for (int64_t y = 0; y < image.height; ++y) {
+    for (int64_t x = 0; x < image.width; ++x) {
+      const uint8_t* from = &image.rgb[3 * (y * image.width + x)];
       set(top + y, left + x, {from[0], from[1], from[2]});
     }
   }

@@ -93,7 +93,7 @@ class Canvas : public Drawing {
   /// Sets one pixel; y and x are in pixels, not in drawing units.
   void set(int64_t y, int64_t x, const Rgb& colour);
   /// Copies an image without scaling; top and left are in pixels.
-  void put(int64_t top, int64_t left, const io::Image& picture);
+  void put(int64_t top, int64_t left, const io::Image& image);
 
   const io::Image& image() const { return image_; }
 

@@ -13,10 +13,10 @@
 namespace aft::cli {
 namespace {
 
-constexpr int64_t kWidth = 1260;   // of a sheet, about
-constexpr int64_t kHeight = 1600;  // of one whose cells can be seen at less
-constexpr int64_t kMargin = 14;    // around it
-constexpr int64_t kPicture = 280;  // the longer side of the picture
+constexpr int64_t kWidth = 1260;     // of a sheet, about
+constexpr int64_t kHeight = 1600;    // of one whose cells can be seen at less
+constexpr int64_t kMargin = 14;      // around it
+constexpr int64_t kImageSide = 280;  // the longer side of the image
 constexpr int64_t kLeastSide = 24, kMostSide = 360, kOnlySide = 640;
 constexpr int64_t kThinnest = 12;  // a map, in pixels
 constexpr double kText = 15, kSmall = 13, kTiny = 11.5;
@@ -62,8 +62,8 @@ void check(const Heatmaps& f) {
                                   std::to_string(m.width) + " has " +
                                   std::to_string(m.values.size()) + " values");
   }
-  if (f.picture.height != 0 || f.picture.width != 0)
-    io::internal::check_image(where + "the picture", f.picture);
+  if (f.image.height != 0 || f.image.width != 0)
+    io::internal::check_image(where + "the image", f.image);
   if (!std::isfinite(f.high - f.low) || f.high < f.low)
     throw std::invalid_argument(where + "the scale must rise, got " +
                                 formatted(f.low, 6) + " to " +
@@ -124,20 +124,20 @@ void draw_map(Canvas& out, const Map& map, const Place& p, const Cells& c,
   }
 }
 
-/// The picture in its size: small ones with large pixels.
-io::Image enlarged(const io::Image& picture) {
-  const int64_t longer = std::max(picture.height, picture.width);
+/// The image in its size: small ones with large pixels.
+io::Image enlarged(const io::Image& image) {
+  const int64_t longer = std::max(image.height, image.width);
   if (longer == 0) return {};
-  const int64_t times = kPicture / longer;
+  const int64_t times = kImageSide / longer;
   if (times == 0)
-    return io::resize(picture,
-                      std::max<int64_t>(1, picture.height * kPicture / longer),
-                      std::max<int64_t>(1, picture.width * kPicture / longer));
-  io::Image out{picture.height * times, picture.width * times, {}};
+    return io::resize(image,
+                      std::max<int64_t>(1, image.height * kImageSide / longer),
+                      std::max<int64_t>(1, image.width * kImageSide / longer));
+  io::Image out{image.height * times, image.width * times, {}};
   for (int64_t y = 0; y < out.height; ++y) {
     for (int64_t x = 0; x < out.width; ++x) {
       const auto from =
-          picture.rgb.begin() + 3 * (y / times * picture.width + x / times);
+          image.rgb.begin() + 3 * (y / times * image.width + x / times);
       out.rgb.insert(out.rgb.end(), from, from + 3);
     }
   }
@@ -147,7 +147,7 @@ io::Image enlarged(const io::Image& picture) {
 /// Where everything is.
 struct Layout {
   int64_t height = 0, width = 0, top = 0;
-  int64_t picture_left = 0, bar_left = 0, bar_height = 0;
+  int64_t image_left = 0, bar_left = 0, bar_height = 0;
   std::vector<int64_t> row_top, row_height, column_left, column_width;
   std::vector<Place> places;
   double column_text = kText;  ///< the size of the names of columns
@@ -155,8 +155,8 @@ struct Layout {
   bool named = false;  ///< each map by its own name: rows and columns have none
 };
 
-Layout arrange(const Heatmaps& f, const io::Image& picture,
-               const ColourBar& bar, int64_t side) {
+Layout arrange(const Heatmaps& f, const io::Image& image, const ColourBar& bar,
+               int64_t side) {
   const size_t rows = f.row_names.size(), columns = f.column_names.size();
   const int64_t gap = side > 40 ? 10 : 5;
   Layout out;
@@ -185,8 +185,8 @@ Layout arrange(const Heatmaps& f, const io::Image& picture,
   if (out.upward) out.column_text = kText;
 
   int64_t x = kMargin;
-  out.picture_left = x;
-  if (picture.width > 0) x += picture.width + 20;
+  out.image_left = x;
+  if (image.width > 0) x += image.width + 20;
   if (!empty(f.row_names)) x += widest(f.row_names, kText) + 8;
   for (size_t c = 0; c < columns; ++c) {
     out.column_left.push_back(x);
@@ -214,7 +214,7 @@ Layout arrange(const Heatmaps& f, const io::Image& picture,
   out.bar_height = std::max(
       {std::min<int64_t>(grid, 320), int64_t{120}, widest({bar.label}, kText)});
   out.height = out.top + kMargin +
-               std::max({grid, picture.height,
+               std::max({grid, image.height,
                          out.bar_height + (bar.scale.below ? kBarTip : 0) + 5});
   for (size_t i = 0; i < out.places.size(); ++i) {
     Place& p = out.places[i];
@@ -230,7 +230,7 @@ Layout arrange(const Heatmaps& f, const io::Image& picture,
 /// So that the sheet is about kWidth wide, and not too large altogether, nor
 /// much taller than a screen where its cells do not need it. A little wider
 /// where that spares the cells from being averaged.
-Layout arrange_by_width(const Heatmaps& f, const io::Image& picture,
+Layout arrange_by_width(const Heatmaps& f, const io::Image& image,
                         const ColourBar& bar, int64_t& side) {
   const auto fits = [](const Layout& at, int64_t width) {
     return at.width <= width && at.height * at.width <= io::kMaxPixels / 4;
@@ -238,16 +238,16 @@ Layout arrange_by_width(const Heatmaps& f, const io::Image& picture,
   int64_t longest = 1;
   for (const Map& m : f.maps) longest = std::max({longest, m.height, m.width});
   side = f.maps.size() == 1 ? kOnlySide : kMostSide;
-  Layout out = arrange(f, picture, bar, side);
+  Layout out = arrange(f, image, bar, side);
   const auto tall = [&] {
     return out.height > kHeight && side > std::max<int64_t>(100, 3 * longest);
   };
   while (side > kLeastSide && (!fits(out, kWidth) || tall())) {
     side -= side > 100 ? 4 : 1;
-    out = arrange(f, picture, bar, side);
+    out = arrange(f, image, bar, side);
   }
   if (side >= longest) return out;
-  Layout wider = arrange(f, picture, bar, longest);
+  Layout wider = arrange(f, image, bar, longest);
   if (!fits(wider, kWidth * 5 / 4)) return out;
   side = longest;
   return wider;
@@ -292,10 +292,10 @@ HeatmapSheet lay_out(const Heatmaps& f) {
   }
   const ColourBar bar =
       make_bar(scales, f.colours, f.quantity, f.each && !(f.low < f.high));
-  const io::Image picture = enlarged(f.picture);
+  const io::Image image = enlarged(f.image);
   int64_t side = f.side;
-  const Layout at = side > 0 ? arrange(f, picture, bar, side)
-                             : arrange_by_width(f, picture, bar, side);
+  const Layout at = side > 0 ? arrange(f, image, bar, side)
+                             : arrange_by_width(f, image, bar, side);
   if (at.height * at.width > io::kMaxPixels)
     throw std::runtime_error(
         "figure " + f.name + ": " + std::to_string(at.height) + " x " +
@@ -304,9 +304,9 @@ HeatmapSheet lay_out(const Heatmaps& f) {
 
   Canvas out(static_cast<double>(at.width), static_cast<double>(at.height));
   HeatmapSheet sheet;
-  out.put(at.top, at.picture_left, picture);
-  if (picture.width > 0)
-    draw_edge(out, {at.top, at.picture_left, picture.height, picture.width});
+  out.put(at.top, at.image_left, image);
+  if (image.width > 0)
+    draw_edge(out, {at.top, at.image_left, image.height, image.width});
   for (size_t r = 0; r < f.row_names.size(); ++r) {
     out.text(static_cast<double>(at.column_left[0]) - 8,
              static_cast<double>(at.row_top[r]) +

@@ -147,7 +147,7 @@ Heatmaps key_maps(models::ClassifierImpl& classifier,
                                                           : "head") +
       first_heads(k[0].size(1), most) + ".";
   figure.quantity = "k", figure.y_name = "row", figure.x_name = "column";
-  figure.picture = image;
+  figure.image = image;
   return figure;
 }
 

@@ -98,8 +98,8 @@ std::string text(const std::string& given) {
   return escaped(out);
 }
 
-std::string picture(const io::Image& image, const std::string& png,
-                    const std::string& about) {
+std::string image_tag(const io::Image& image, const std::string& png,
+                      const std::string& about) {
   return "<img src=\"data:image/png;base64," + base64(png) + "\" width=\"" +
          std::to_string(image.width) + "\" height=\"" +
          std::to_string(image.height) + "\" alt=\"" + text(about) + "\">";
@@ -162,7 +162,7 @@ Ready ready(const Heatmaps& f) {
   const std::string about = f.title + ": heat maps, " +
                             std::to_string(f.row_names.size()) + " x " +
                             std::to_string(f.column_names.size());
-  out.html = live(picture(sheet.image, out.png, about), data, f.title);
+  out.html = live(image_tag(sheet.image, out.png, about), data, f.title);
   return out;
 }
 
@@ -190,11 +190,11 @@ Ready ready(const Chart& c) {
   return out;
 }
 
-Ready ready(const Picture& p) {
+Ready ready(const ImageFigure& p) {
   Ready out{p.name, p.title, p.caption, {}, {}};
   out.png = io::encode_png(p.image, p.name + ".png");
   out.html =
-      "<div class=\"plate\">" + picture(p.image, out.png, p.title) + "</div>";
+      "<div class=\"plate\">" + image_tag(p.image, out.png, p.title) + "</div>";
   return out;
 }
 

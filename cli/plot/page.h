@@ -13,7 +13,8 @@
 
 namespace aft::cli {
 
-struct Picture {
+/// An image to show as it is.
+struct ImageFigure {
   std::string name;  ///< file name without .png
   std::string title, caption;
   io::Image image;
@@ -25,7 +26,7 @@ struct Chart {
   std::vector<Panel> panels;
 };
 
-using Figure = std::variant<Heatmaps, Chart, Picture>;
+using Figure = std::variant<Heatmaps, Chart, ImageFigure>;
 
 /// Name-value pairs listed at the top of the page.
 using Details = std::vector<std::pair<std::string, std::string>>;

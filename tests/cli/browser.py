@@ -106,7 +106,7 @@ class Browser:
         return [each.get_attribute("id") for each in
                 self.driver.find_elements(By.TAG_NAME, "section")]  # fmt: skip
 
-    def pictures(self):
+    def images(self):
         """(name of the figure, width, height in pixels); 0 x 0: cannot be shown."""
         return [tuple(each) for each in self.run(
             "return Array.from(document.images).map((image) => "

@@ -279,16 +279,16 @@ TEST(Heatmaps, Sizes) {
   expect_inside(many);
 }
 
-TEST(Heatmaps, PictureAndFreePlaces) {
+TEST(Heatmaps, ImageAndEmptyPlaces) {
   constexpr Rgb mark = {200, 77, 30};  // neither a scale nor a letter has it
   Heatmaps f = figure(2, 2, 4, 4);
   f.maps[3] = {};
-  f.picture = flat(8, 8, mark);
+  f.image = flat(8, 8, mark);
   const HeatmapSheet sheet = lay_out(f);
   expect_inside(sheet);
   EXPECT_EQ(sheet.places[3].width, 0);
   EXPECT_EQ(count(sheet.image, mark), 280 * 280);
-  f.picture = flat(900, 300, mark);
+  f.image = flat(900, 300, mark);
   EXPECT_GT(count(draw(f), mark), 270 * 90);
 }
 
@@ -360,9 +360,9 @@ TEST(Heatmaps, WrongOnes) {
   EXPECT_THROW(draw(f), std::invalid_argument);
   f.low = 0, f.high = std::nan("");
   EXPECT_THROW(draw(f), std::invalid_argument);
-  f.high = 0, f.picture = {4, 4, {1, 2, 3}};
+  f.high = 0, f.image = {4, 4, {1, 2, 3}};
   EXPECT_THROW(draw(f), std::exception);
-  f.picture = {}, f.side = 100000;
+  f.image = {}, f.side = 100000;
   EXPECT_THROW(draw(f), std::runtime_error);
 }
 

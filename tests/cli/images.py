@@ -1,5 +1,5 @@
-"""Files of pictures as the tests write and read them: PNG, JPEG, batches of
-CIFAR-10. A picture is rows from the top, each the bytes of its pixels."""
+"""Writes and reads image files for tests: PNG, JPEG, batches of CIFAR-10. An image
+is a list of rows from the top, each the bytes of its pixels."""
 
 import random
 import struct
@@ -112,15 +112,15 @@ def read_png(path):
     return rows
 
 
-def folder(path, pictures):
+def folder(path, images):
     path.mkdir(parents=True)
-    for i, rows in enumerate(pictures):
+    for i, rows in enumerate(images):
         (path / f"{i:03}.png").write_bytes(png(rows))
     return path
 
 
 def cifar(path):
-    """A batch of noise. Its first and last pictures, two each."""
+    """Writes a batch of noise. Returns its first two and last two images."""
     raw = bytearray(RANDOM.randbytes(RECORDS * RECORD))
     raw[::RECORD] = bytes(i % 10 for i in range(RECORDS))
     path.parent.mkdir(exist_ok=True)

@@ -106,19 +106,19 @@ Chart chart() {
           {{"loss", "step", "bits", {{"training", {{1, 3}, {2, 2.5}}}}, true}}};
 }
 
-Picture picture() {
+ImageFigure image_figure() {
   return {"sample", "Sample", "Drawn.", {1, 2, {255, 0, 0, 0, 0, 255}}};
 }
 
 TEST(Page, HasAllFigures) {
-  const std::vector<Figure> figures = {heatmaps(5, 7), chart(), picture()};
+  const std::vector<Figure> figures = {heatmaps(5, 7), chart(), image_figure()};
   const Details details = {{"task", "image"}, {"parameters", "12"}};
   const std::string html = page("a model", "below", details, figures);
   EXPECT_EQ(page("a model", "below", details, figures), html);
   const auto images = between(html, "data:image/png;base64,", "\"");
   ASSERT_EQ(images.size(), 2u);  // the chart is SVG
   EXPECT_EQ(decode(images[0]), io::encode_png(draw(heatmaps(5, 7)), ""));
-  EXPECT_EQ(decode(images[1]), io::encode_png(picture().image, ""));
+  EXPECT_EQ(decode(images[1]), io::encode_png(image_figure().image, ""));
   EXPECT_EQ(between(html, "<svg", ">").size(), 1u);
   for (const char* text :
        {"<h1>a model</h1>", "below", "<dt>task</dt><dd>image</dd>",
@@ -203,10 +203,10 @@ TEST(Page, TextsAreEscaped) {
   Chart c = chart();
   c.title = c.subtitle = c.caption = bad;
   c.panels[0].title = c.panels[0].x_label = c.panels[0].series[0].name = bad;
-  Picture p = picture();
+  ImageFigure p = image_figure();
   p.title = p.caption = bad;
   const std::string good = page("", "", {{"", ""}},
-                                {heatmaps(2, 2), chart(), picture()}),
+                                {heatmaps(2, 2), chart(), image_figure()}),
                     html = page(bad, bad, {{bad, bad}}, {f, c, p});
   for (const char* tag : {"<script", "</script>", "<img", "<section", "<svg"})
     EXPECT_EQ(between(html, tag, ">").size(), between(good, tag, ">").size())
@@ -219,24 +219,26 @@ TEST(Page, TextsAreEscaped) {
 
 TEST(Page, NamesOfFiles) {
   for (const char* name : {"", ".", "../x", "a/b", "a b", "a\"b", ".hidden"}) {
-    Picture p = picture();
+    ImageFigure p = image_figure();
     p.name = name;
     EXPECT_THROW(page("", "", {}, {p}), std::invalid_argument) << name;
   }
-  EXPECT_THROW(page("", "", {}, {picture(), picture()}), std::invalid_argument);
+  EXPECT_THROW(page("", "", {}, {image_figure(), image_figure()}),
+               std::invalid_argument);
 }
 
 TEST(Page, Files) {
   const fs::path root = fs::temp_directory_path() /
                         ("aft_page_test." + std::to_string(::getpid()));
   fs::remove_all(root);
-  const std::vector<Figure> figures = {heatmaps(5, 7), chart(), picture()};
+  const std::vector<Figure> figures = {heatmaps(5, 7), chart(), image_figure()};
   const std::string out = (root / "new/plots").string();
   write_figures(out, "t", "s", {}, figures);
   EXPECT_EQ(read(out + "/index.html"), page("t", "s", {}, figures));
   EXPECT_EQ(io::read_image(out + "/biases.png").rgb, draw(heatmaps(5, 7)).rgb);
-  EXPECT_EQ(read(out + "/sample.png"), io::encode_png(picture().image, ""));
-  EXPECT_EQ(io::read_image(out + "/sample.png").rgb, picture().image.rgb);
+  EXPECT_EQ(read(out + "/sample.png"),
+            io::encode_png(image_figure().image, ""));
+  EXPECT_EQ(io::read_image(out + "/sample.png").rgb, image_figure().image.rgb);
   const Chart c = chart();
   EXPECT_EQ(io::read_image(out + "/curves.png").rgb,
             plot_image(c.title, c.subtitle, c.panels).rgb);

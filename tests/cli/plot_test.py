@@ -130,16 +130,16 @@ class PlotTest(ProgramTest):
 
 class TestFiles(PlotTest):
     def test_every_kind_of_model(self):
-        picture = sorted(PHOTOS.iterdir())[0]
+        image = sorted(PHOTOS.iterdir())[0]
         for name, words, figures in (
-            ("conv", ["--image", picture, "--image", picture],
+            ("conv", ["--image", image, "--image", image],
              ["biases", "curve", "keys-1", "keys-2"]),
             ("full", ["--runs", SHARED / "conv"], ["biases", "curve", "curves"]),
             ("attention", ["--images", PHOTOS, "--limit", 2, "--divisor", "pairs"],
              ["attention", "curve"]),
             ("pixels", ["--completions", 2], ["biases", "completions", "curve"]),
             ("pixels", ["--completions", 0, "--each"], ["biases", "curve"]),
-            ("gumbel", ["--image", picture, "--size", 2 * SIDE, "--crop", 1],
+            ("gumbel", ["--image", image, "--size", 2 * SIDE, "--crop", 1],
              ["biases", "curve", "keys-1"]),
             ("text", ["--range", -1, 1], ["biases", "curve"]),
         ):  # fmt: skip
@@ -187,12 +187,12 @@ class TestFiles(PlotTest):
         self.assertNotIn("one position", other)
 
     def test_scales_and_sizes(self):
-        picture = sorted(PHOTOS.iterdir())[0]
+        image = sorted(PHOTOS.iterdir())[0]
         png = [(self.plot("conv", *words) / "biases.png").read_bytes()
                for words in ([], ["--range", -1, 1], ["--range", -9, 9])]  # fmt: skip
         self.assertEqual(len(set(png)), 3)
         for side in (SIDE, 2 * SIDE):
-            out = self.plot("conv", "--image", picture, "--size", side)
+            out = self.plot("conv", "--image", image, "--size", side)
             rows = maps_of(out, "keys-1")[0][1]
             self.assertEqual((len(rows), len(rows[0])), (side // PATCH,) * 2)
 
@@ -278,7 +278,7 @@ class TestPage(PlotTest):
 
     def check(self, out):
         """All is there, and nothing came from elsewhere."""
-        shown = self.browser.pictures()
+        shown = self.browser.images()
         for name, *pixels in shown:
             self.assertEqual(tuple(pixels), size(out / (name + ".png")), name)
         files = [path.stem for path in out.glob("*.png")]
@@ -354,10 +354,10 @@ class TestPage(PlotTest):
             self.value(self.browser.press("biases", *keys), name, place)
         self.assertEqual(self.browser.press("biases", "ESCAPE"), [])
 
-    def test_charts_and_pictures(self):
+    def test_charts_and_images(self):
         out = self.open("pixels")
         self.check(out)
-        self.assertIn("completions", [name for name, *_ in self.browser.pictures()])
+        self.assertIn("completions", [name for name, *_ in self.browser.images()])
         lines = self.browser.hover_point("curve", 0)
         self.assertEqual(lines[0], "training")
         self.assertRegex(lines[1], r"^step: \d+$")

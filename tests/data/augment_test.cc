@@ -1,5 +1,5 @@
 // The random parts of the augmentation: what is drawn, how often, and what is
-// then done to a picture. The operations: see image_ops_test.cc.
+// then done to an image. The operations: see image_ops_test.cc.
 #include "aft/data/augment.h"
 
 #include <algorithm>

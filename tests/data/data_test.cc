@@ -1,4 +1,4 @@
-// Data sets: the order of examples, pictures, downloads; the presets.
+// Data sets: the order of examples, images, downloads; the presets.
 #include "aft/data/data.h"
 
 #include <gtest/gtest.h>
@@ -95,7 +95,7 @@ TEST(RawImages, Cifar) {
             ASSERT_EQ(part[i][(y * 32 + x) * 3 + c], value(i, y, x, c));
   }
   EXPECT_EQ(all.train()[10000][0], value(0, 0, 0, 0));  // the second batch
-  // At another size: as the picture itself would be scaled.
+  // At another size: as the image itself would be scaled.
   const RawImages half = RawImages::open(path, 16, 16, 0);
   io::Image image{32, 32, {all.test()[3], all.test()[3] + 3072}};
   const io::Image small = io::cover(image, 16, 16);
@@ -130,7 +130,7 @@ TEST(RawImages, Cifar) {
       << text;
 }
 
-/// A picture of one colour.
+/// An image of one colour.
 io::Image plain(int64_t height, int64_t width, uint8_t colour) {
   return {
       height, width,
@@ -138,7 +138,7 @@ io::Image plain(int64_t height, int64_t width, uint8_t colour) {
 }
 
 TEST(RawImages, Folders) {
-  const std::string path = folder("pictures");
+  const std::string path = folder("images");
   EXPECT_TRUE(
       has(failure([&] { RawImages::open(path, 4, 4, 0); }), "got none"));
   fs::create_directories(path + "/b/c");
@@ -148,7 +148,7 @@ TEST(RawImages, Folders) {
         (i % 2 ? ".PNG" : ".jpeg");  // told apart by content, not by name
     io::write_png(path + name, plain(5 + i, 9, static_cast<uint8_t>(10 * i)));
   }
-  write(path + "/notes.txt", "not a picture");
+  write(path + "/notes.txt", "not an image");
   int64_t told = 0;
   const RawImages all =
       RawImages::open(path, 4, 6, 100, [&](int64_t done, int64_t of) {
@@ -180,7 +180,7 @@ TEST(RawImages, Folders) {
   EXPECT_TRUE(has(text, "/train/broken.png")) << text;
   EXPECT_TRUE(
       has(failure([&] { RawImages::open(path + "/notes.txt", 2, 2, 0); }),
-          "expected a folder of pictures, got a file"));
+          "expected a folder of images, got a file"));
   EXPECT_TRUE(has(failure([] {
                     RawImages::open("/nowhere/cifar-10-batches-bin", 2, 2, 0);
                   }),

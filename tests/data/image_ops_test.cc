@@ -135,7 +135,7 @@ TEST(ImageOps, LevelsAsTimm) {
   for (const auto& [name, n] : cases) EXPECT_EQ(n, 8) << name;
 }
 
-// All of the picture moved out, and coordinates beyond any integer.
+// All of the image moved out, and coordinates beyond any integer.
 TEST(ImageOps, FarAwayIsFill) {
   const Image image{2, 3, std::vector<uint8_t>(18, 7)};
   const Image all{2, 3, {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}};

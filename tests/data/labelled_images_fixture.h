@@ -1,4 +1,4 @@
-// What the tests of pictures with classes share.
+// What the tests of images with classes share.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@ inline void write(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// A picture of one colour, by which it can be told.
-inline void picture(const std::string& path, int colour) {
+/// An image of one colour, by which it can be told.
+inline void write_image(const std::string& path, int colour) {
   fs::create_directories(fs::path(path).parent_path());
   io::write_png(path,
                 {2, 3, std::vector<uint8_t>(18, static_cast<uint8_t>(colour))});
@@ -59,7 +59,7 @@ inline std::vector<int> labels(const LabelledImages& all,
   return out;
 }
 
-/// How many pictures of each class a part has.
+/// How many images of each class a part has.
 inline std::map<int, int> histogram(const LabelledImages& all,
                                     const LabelledPart& part) {
   std::map<int, int> out;
@@ -67,7 +67,7 @@ inline std::map<int, int> histogram(const LabelledImages& all,
   return out;
 }
 
-/// Each picture in one part, and in that once.
+/// Each image in one part, and in that once.
 inline void expect_partition(const LabelledImages& all) {
   std::vector<int64_t> seen;
   for (const char* name : {"train", "valid", "test"}) {

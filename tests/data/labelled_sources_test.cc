@@ -120,7 +120,7 @@ TEST(LabelledBuiltIn, SixKindsOfShapes) {
   EXPECT_EQ(LabelledImages::open("", 7, 24).fingerprint(), all.fingerprint());
   EXPECT_EQ(fingerprint(""), all.fingerprint());  // another size
   for (const int64_t size : {0, -1, 5000})
-    expect_error("", {"the side of built-in pictures must be 1 to 4096"}, 0,
+    expect_error("", {"the side of built-in images must be 1 to 4096"}, 0,
                  size);
 }
 
@@ -177,8 +177,8 @@ TEST(LabelledBuiltIn, KindsLookDifferent) {
 TEST(LabelledImages, ManyThreadsReadAtOnce) {
   const std::string path = folder("threads");
   for (int i = 0; i < 60; ++i)
-    picture(path + "/" + char('a' + i % 3) + "/" + std::to_string(i) + ".png",
-            i);
+    write_image(
+        path + "/" + char('a' + i % 3) + "/" + std::to_string(i) + ".png", i);
   for (const std::string& from : {path, std::string()}) {
     const LabelledImages all = LabelledImages::open(from, 5, 16);
     std::vector<std::vector<uint8_t>> want;
@@ -272,7 +272,7 @@ TEST_F(RealData, Cifar) {
     EXPECT_EQ(histogram(all, all.test())[label], 1000);
     EXPECT_NEAR(histogram(all, all.valid())[label], 100, 4);
   }
-  // The first picture for the test is a cat.
+  // The first test image is a cat.
   EXPECT_EQ(all.classes()[static_cast<size_t>(all.label(all.test()[0]))],
             "cat");
 }

@@ -40,7 +40,7 @@ TEST(MixTest, CutMix) {
     ASSERT_DOUBLE_EQ(mix.lambda, 1 - shares.back());
     const bool whole = box.top > 0 && box.left > 0 &&
                        box.top + box.height < H && box.left + box.width < W;
-    // The ratio of the picture, but for the rounding to even sides.
+    // The ratio of the image, but for the rounding to even sides.
     if (whole) {
       ASSERT_NEAR(box.width, 2 * box.height, 4);
     }

@@ -1,4 +1,4 @@
-// What the targets for pictures share: an error, or a picture of the size that
+// What the targets for images share: an error, or an image of the size that
 // it says, which is the same after it is written as PNG and read again.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace aft::fuzz {
 
-inline void check_picture(const uint8_t* data, size_t size) {
-  const std::string name = "picture";
+inline void check_image(const uint8_t* data, size_t size) {
+  const std::string name = "image";
   try {
     const io::Image image = io::decode_image(data, size, name);
     expect(image.height >= 1 && image.width >= 1 &&
@@ -23,7 +23,7 @@ inline void check_picture(const uint8_t* data, size_t size) {
         reinterpret_cast<const uint8_t*>(png.data()), png.size(), name);
     expect(again.height == image.height && again.width == image.width &&
                again.rgb == image.rgb,
-           "another picture after writing");
+           "another image after writing");
     // Far from square is where a change of size is at its limits.
     if (image.height * image.width <= 4096)
       expect(io::cover(image, 5, 3).rgb.size() == 45, "another size");

@@ -26,6 +26,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<uint8_t> jpeg(data, data + size);
   const char magic[] = "\xff\xd8\xff";
   std::copy_n(magic, std::min<size_t>(size, 3), jpeg.begin());
-  if (!takes_long(jpeg)) aft::fuzz::check_picture(jpeg.data(), jpeg.size());
+  if (!takes_long(jpeg)) aft::fuzz::check_image(jpeg.data(), jpeg.size());
   return 0;
 }

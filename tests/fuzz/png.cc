@@ -51,8 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       aft::fuzz::takes_long(big_endian(&png[kSize]),
                             big_endian(&png[kSize + 4]), size))
     return 0;
-  aft::fuzz::check_picture(png.data(), png.size());
+  aft::fuzz::check_image(png.data(), png.size());
   seal(png);
-  aft::fuzz::check_picture(png.data(), png.size());
+  aft::fuzz::check_image(png.data(), png.size());
   return 0;
 }

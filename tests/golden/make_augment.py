@@ -1,10 +1,10 @@
 """Writes augment.safetensors beside this script: what Pillow makes of small
-pictures with the 15 operations of RandAugment.
+images with the 15 operations of RandAugment.
 
 Tensors, all U8 of shape [height, width, 3]:
-    <picture>                      the picture itself
-    <picture>/<operation>/<value>  the operation with that argument
-    level/<operation>/<m>/<sign>   the picture "clip", the argument as timm
+    <image>                        the image itself
+    <image>/<operation>/<value>    the operation with that argument
+    level/<operation>/<m>/<sign>   the image "clip", the argument as timm
                                    makes it of magnitude m and a sign
 An operation without an argument has value 0. Needs Pillow only. The result is
 deterministic; made with Pillow 9.4.
@@ -109,10 +109,10 @@ def argument(operation, m, sign, size):
     }.get(operation)
 
 
-# ---- The pictures -----------------------------------------------------------
+# ---- The images -------------------------------------------------------------
 
 
-def picture(height, width, value):
+def make_image(height, width, value):
     """value(y, x, c), cut to 0 .. 255."""
     data = bytes(
         max(0, min(255, int(value(y, x, c))))
@@ -123,31 +123,31 @@ def picture(height, width, value):
     return Image.frombytes("RGB", (width, height), data)
 
 
-def pictures():
+def make_images():
     rng = random.Random(1)
     noise = rng.randint
     return {
-        "waves": picture(
+        "waves": make_image(
             15,
             19,
             lambda y, x, c: 2 * abs((x * (7 + 3 * c) + 11 * y) % 256 - 128)
             + noise(-20, 20),
         ),
         # Few values, and one channel of one only.
-        "grey": picture(
+        "grey": make_image(
             11, 14, lambda y, x, c: 90 + (noise(0, 9) if c != 1 else 7)
         ),
         # Every sum passes 0 or 255 somewhere.
-        "clip": picture(
+        "clip": make_image(
             9, 17, lambda y, x, c: noise(0, 4) // 4 * 255 + noise(-60, 60)
         ),
-        "square": picture(8, 8, lambda y, x, c: noise(0, 255)),
-        "row": picture(1, 13, lambda y, x, c: noise(0, 255)),
-        "column": picture(6, 1, lambda y, x, c: noise(0, 255)),
-        "pixel": picture(1, 1, lambda y, x, c: 200 - 60 * c),
-        "pair": picture(2, 2, lambda y, x, c: noise(0, 255)),
+        "square": make_image(8, 8, lambda y, x, c: noise(0, 255)),
+        "row": make_image(1, 13, lambda y, x, c: noise(0, 255)),
+        "column": make_image(6, 1, lambda y, x, c: noise(0, 255)),
+        "pixel": make_image(1, 1, lambda y, x, c: 200 - 60 * c),
+        "pair": make_image(2, 2, lambda y, x, c: noise(0, 255)),
         # With 255 pixels and more, equalize does something.
-        "large": picture(
+        "large": make_image(
             33,
             31,
             lambda y, x, c: 30 + 2 * x + 60 * c + rng.gauss(0, 10),
@@ -173,7 +173,7 @@ def write_expected():
 
 
 if __name__ == "__main__":
-    for name, image in pictures().items():
+    for name, image in make_images().items():
         expected[name] = image
         for operation, values in VALUES.items():
             if name == "large":

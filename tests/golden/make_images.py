@@ -25,7 +25,7 @@ HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "images")
 expected = {}  # name: (height, width, bytes)
 
 
-def picture(height, width, mode="RGB", noise=40, seed=1):
+def make_image(height, width, mode="RGB", noise=40, seed=1):
     """Waves, different in every channel, with some noise on them."""
     rng = random.Random(seed)
     channels = len(Image.new(mode, (1, 1)).getbands())
@@ -139,16 +139,16 @@ def blended(colour, alpha):
 
 def pngs():
     rng = random.Random(2)
-    rgb = picture(13, 19)
+    rgb = make_image(13, 19)
     # A gamma that must not be applied.
     info = PngImagePlugin.PngInfo()
     info.add(b"gAMA", struct.pack(">I", 100000))
     pillow_png("rgb.png", rgb, rgb, pnginfo=info)
-    grey = picture(9, 21, "L")
+    grey = make_image(9, 21, "L")
     pillow_png("grey.png", grey, grey.convert("RGB"))
-    la = picture(10, 11, "LA", noise=90)
+    la = make_image(10, 11, "LA", noise=90)
     pillow_png("grey_alpha.png", la, over_white(la))
-    rgba = picture(16, 15, "RGBA", noise=90)
+    rgba = make_image(16, 15, "RGBA", noise=90)
     pillow_png("rgba.png", rgba, over_white(rgba))
 
     palette = rgb.quantize(20)
@@ -196,7 +196,7 @@ def pngs():
     assert image.convert("RGB").tobytes() == rgb.tobytes()
     expect("interlaced.png", rgb)
     # One transparent colour. Its neighbours are not transparent.
-    rows = rows_of(picture(6, 7))
+    rows = rows_of(make_image(6, 7))
     rows[2][3] = key = (200, 100, 50)
     rows[2][4] = (200, 100, 51)
     trns = struct.pack(">HHH", *key)
@@ -250,14 +250,14 @@ def jpeg_bytes(name, data):
 
 
 def jpegs():
-    rgb = picture(21, 35, noise=5)
+    rgb = make_image(21, 35, noise=5)
     exif = Image.Exif()
     exif[0x0112] = 6  # a quarter turn, which must not be made
     jpeg("baseline.jpg", rgb, quality=85, subsampling=2, exif=exif)
     jpeg("progressive.jpg", rgb, quality=90, progressive=True)
     jpeg("full.jpg", rgb, quality=95, subsampling=0)
-    jpeg("grey.jpg", picture(17, 9, "L", noise=5), quality=80)
-    cmyk = jpeg("cmyk.jpg", picture(18, 20, "CMYK", noise=5), quality=90)
+    jpeg("grey.jpg", make_image(17, 9, "L", noise=5), quality=80)
+    cmyk = jpeg("cmyk.jpg", make_image(18, 20, "CMYK", noise=5), quality=90)
     # APP14: length, "Adobe", version, two flags, transform. 2: YCCK.
     adobe = cmyk.index(b"Adobe")
     assert cmyk[adobe - 4 : adobe] == b"\xff\xee\x00\x0e"
@@ -294,7 +294,7 @@ def sizes():
     )
     for n, (h, w, height, width) in enumerate(cases):
         # Much noise: the sums pass 0 and 255, so that the clipping counts.
-        image = picture(h, w, noise=255, seed=n)
+        image = make_image(h, w, noise=255, seed=n)
         expect(f"resize/{n}/in", image)
         new = image.resize((width, height), Image.Resampling.BICUBIC)
         expect(f"resize/{n}/out", new)
@@ -312,7 +312,7 @@ def sizes():
         (30, 10, 11, 10),
     )
     for n, (h, w, height, width) in enumerate(cases):
-        image = picture(h, w, noise=120, seed=100 + n)
+        image = make_image(h, w, noise=120, seed=100 + n)
         expect(f"cover/{n}/in", image)
         if height * w >= width * h:
             full = ((2 * w * height + h) // (2 * h), height)

@@ -1,5 +1,5 @@
 // RawImages from bytes that are cut, altered or hostile: an error that says
-// what is wrong, or a picture, and no memory that a header alone asks for.
+// what is wrong, or an image, and no memory that a header alone asks for.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -150,7 +150,7 @@ TEST(BadImage, TooShortForItsPixels) {
                        std::to_string(jpeg.size()));
 }
 
-// The least bits that a picture can have: all blocks of one colour, a bit for
+// The least bits that an image can have: all blocks of one colour, a bit for
 // DC and one for the end.
 TEST(ReadImage, AJpegOfFewBytes) {
   constexpr size_t kSide = 2048, kBlocks = kSide * kSide / 64;
@@ -207,7 +207,7 @@ TEST(BadImage, ScansOfAJpeg) {
   expect_bad(jpeg_with_scans("123" + std::string(1000, '3')), "too many scans");
 }
 
-// Whatever is altered: an error, or a picture of the size that it says, and not
+// Whatever is altered: an error, or an image of the size that it says, and not
 // a word on stderr.
 TEST(BadImage, AlteredAnywhere) {
   std::mt19937 random(2);

@@ -1,5 +1,5 @@
-// What the tests of pictures share: the golden files, pictures from bytes, and
-// what is expected of a picture or an error.
+// What the tests of images share: the golden files, images from bytes, and
+// what is expected of an image or an error.
 #pragma once
 
 #include <gtest/gtest.h>

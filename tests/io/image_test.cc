@@ -107,7 +107,7 @@ class Files : public ::testing::Test {
   std::string directory_, path_;
 };
 
-TEST_F(Files, ThatAreNoPicture) {
+TEST_F(Files, ThatAreNoImage) {
   expect_unreadable("No such file");
   write_file(path_, "");
   expect_unreadable("PNG or JPEG, got an empty file");
@@ -189,7 +189,7 @@ TEST(Resize, ToTheBitAsPillow) { expect_cases("resize", 12, resize); }
 
 TEST(Resize, CoverToTheBitAsPillow) { expect_cases("cover", 10, cover); }
 
-TEST(Resize, AFlatPictureStaysFlat) {
+TEST(Resize, FlatImageStaysFlat) {
   const Image flat{3, 5, std::vector<uint8_t>(45, 200)};
   expect_equal(resize(flat, 40, 2), {40, 2, std::vector<uint8_t>(240, 200)});
 }
@@ -216,7 +216,7 @@ TEST(Resize, Errors) {
   // Sizes that are only passed through.
   const Image tall = noise(10000, 1);
   bad([&] { resize(tall, 1, 10000); }, "between the passes");
-  bad([&] { cover(tall, 1000, 1000); }, "before the cut");
+  bad([&] { cover(tall, 1000, 1000); }, "before cropping");
 }
 
 }  // namespace

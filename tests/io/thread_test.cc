@@ -8,7 +8,7 @@
 namespace aft::io {
 namespace {
 
-TEST(Threads, ReadPicturesAndTensors) {
+TEST(Threads, ReadImagesAndTensors) {
   const std::vector<std::string> names = {"baseline.jpg", "cmyk.jpg",
                                           "grey16.png", "grey.jpg"};
   const SafeTensors shared =
