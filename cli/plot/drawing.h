@@ -27,11 +27,11 @@ enum class Anchor { kStart, kMiddle, kEnd };
 
 struct TextStyle {
   double size = 13;
-  bool bold = false;
   Anchor anchor = Anchor::kStart;  ///< which part of the text is at x
-  std::string colour;              ///< empty: nearly black
-  bool halo = false;    ///< white outline, to stay readable on top of lines
-  bool upward = false;  ///< rotated by 90 degrees about (x, y)
+  bool bold = false;
+  std::string colour = "";  ///< empty: nearly black
+  bool halo = false;        ///< white outline, to stay readable on top of lines
+  bool upward = false;      ///< rotated by 90 degrees about (x, y)
 };
 
 class Drawing {

@@ -47,7 +47,7 @@ struct Place {
   int64_t top = 0, left = 0, height = 0, width = 0;
 };
 
-struct HeatmapSheet {
+struct RenderedHeatmaps {
   io::Image image;
   std::vector<Place> places;  ///< one per map
   /// A drawn cell is the mean of at most averaged x averaged values.
@@ -58,10 +58,7 @@ struct HeatmapSheet {
 /// std::invalid_argument if the number of maps or values does not match, or if
 /// the scale is not finite or low > high; io::Error if `image` is invalid;
 /// std::runtime_error if the image would exceed io::kMaxPixels.
-HeatmapSheet lay_out(const Heatmaps& figure);
-
-/// The image of lay_out().
-io::Image draw(const Heatmaps& figure);
+RenderedHeatmaps render(const Heatmaps& figure);
 
 /// Averages the finite values in blocks of `block` x `block`; blocks at the
 /// right and bottom edges may be smaller. A block without finite values gives

@@ -123,14 +123,14 @@ struct Ready {
 };
 
 Ready ready(const Heatmaps& f) {
-  const HeatmapSheet sheet = lay_out(f);
+  const RenderedHeatmaps rendered = render(f);
   Ready out{f.name, f.title, f.caption, {}, {}};
-  out.png = io::encode_png(sheet.image, f.name + ".png");
+  out.png = io::encode_png(rendered.image, f.name + ".png");
   Json data{{"quantity", f.quantity},
             {"y", f.y_name},
             {"x", f.x_name},
             {"columns", f.column_names.size()},
-            {"size", {sheet.image.height, sheet.image.width}},
+            {"size", {rendered.image.height, rendered.image.width}},
             {"maps", Json::array()}};
   int64_t most = 1;
   for (size_t i = 0; i < f.maps.size(); ++i) {
@@ -139,7 +139,7 @@ Ready ready(const Heatmaps& f) {
       data["maps"].push_back(nullptr);
       continue;
     }
-    const Place& p = sheet.places[i];
+    const Place& p = rendered.places[i];
     const int64_t longer = std::max(m.height, m.width),
                   block = (longer + kMostCells - 1) / kMostCells;
     most = std::max(most, block);
@@ -153,16 +153,16 @@ Ready ready(const Heatmaps& f) {
     add_values(small.values, map);
     data["maps"].push_back(std::move(map));
   }
-  if (sheet.averaged > 1)
+  if (rendered.averaged > 1)
     out.caption += " Averaged down: a drawn cell is the mean of up to " +
-                   squared(sheet.averaged) + " values.";
+                   squared(rendered.averaged) + " values.";
   if (most > 1)
     out.caption += " The values shown on the page are means of up to " +
                    squared(most) + ".";
   const std::string about = f.title + ": heat maps, " +
                             std::to_string(f.row_names.size()) + " x " +
                             std::to_string(f.column_names.size());
-  out.html = live(image_tag(sheet.image, out.png, about), data, f.title);
+  out.html = live(image_tag(rendered.image, out.png, about), data, f.title);
   return out;
 }
 

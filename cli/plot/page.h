@@ -39,7 +39,7 @@ inline constexpr int64_t kMostCells = 512;
 /// touch or the arrow keys select a cell or point and show its value. All text
 /// is escaped. The output is deterministic. Throws std::invalid_argument if a
 /// figure's name is empty, is not unique or has characters other than letters,
-/// digits, '.', '_' and '-'; also throws what lay_out throws.
+/// digits, '.', '_' and '-'; also throws what render throws.
 std::string page(const std::string& title, const std::string& subtitle,
                  const Details& details, const std::vector<Figure>& figures);
 

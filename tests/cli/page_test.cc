@@ -117,7 +117,8 @@ TEST(Page, HasAllFigures) {
   EXPECT_EQ(page("a model", "below", details, figures), html);
   const auto images = between(html, "data:image/png;base64,", "\"");
   ASSERT_EQ(images.size(), 2u);  // the chart is SVG
-  EXPECT_EQ(decode(images[0]), io::encode_png(draw(heatmaps(5, 7)), ""));
+  EXPECT_EQ(decode(images[0]),
+            io::encode_png(render(heatmaps(5, 7)).image, ""));
   EXPECT_EQ(decode(images[1]), io::encode_png(image_figure().image, ""));
   EXPECT_EQ(between(html, "<svg", ">").size(), 1u);
   for (const char* text :
@@ -139,10 +140,10 @@ TEST(Page, Values) {
   EXPECT_EQ(map["cells"], Json({5, 7}));
   EXPECT_EQ(map["first"], Json({-2, 3}));
   EXPECT_EQ(data["quantity"], "exp(w)");
-  const HeatmapSheet sheet = lay_out(f);
-  const Place& p = sheet.places[0];
+  const RenderedHeatmaps rendered = render(f);
+  const Place& p = rendered.places[0];
   EXPECT_EQ(map["place"], Json({p.top, p.left, p.height, p.width}));
-  EXPECT_EQ(data["size"], Json({sheet.image.height, sheet.image.width}));
+  EXPECT_EQ(data["size"], Json({rendered.image.height, rendered.image.width}));
   const auto values = values_of(map);
   ASSERT_EQ(values.size(), 35u);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -235,7 +236,8 @@ TEST(Page, Files) {
   const std::string out = (root / "new/plots").string();
   write_figures(out, "t", "s", {}, figures);
   EXPECT_EQ(read(out + "/index.html"), page("t", "s", {}, figures));
-  EXPECT_EQ(io::read_image(out + "/biases.png").rgb, draw(heatmaps(5, 7)).rgb);
+  EXPECT_EQ(io::read_image(out + "/biases.png").rgb,
+            render(heatmaps(5, 7)).image.rgb);
   EXPECT_EQ(read(out + "/sample.png"),
             io::encode_png(image_figure().image, ""));
   EXPECT_EQ(io::read_image(out + "/sample.png").rgb, image_figure().image.rgb);
