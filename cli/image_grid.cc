@@ -32,10 +32,9 @@ io::Image image_grid(const ImageList& images, int64_t height, int64_t width,
   out.height = rows * down + gap, out.width = columns * across + gap;
   if (out.height * out.width > io::kMaxPixels)
     throw std::runtime_error(
-        "a sheet of " + std::to_string(out.height) + " x " +
-        std::to_string(out.width) + " pixels is too large: expected " +
-        std::to_string(io::kMaxPixels) +
-        " pixels at most; try a smaller --scale or fewer images");
+        "the image grid must have at most " + std::to_string(io::kMaxPixels) +
+        " pixels, got " + std::to_string(out.height) + " x " +
+        std::to_string(out.width) + "; use a smaller --scale or fewer images");
   out.rgb.assign(static_cast<size_t>(3 * out.height * out.width), 255);
   for (int64_t i = 0; i < count; ++i) {
     const uint8_t* from = images[static_cast<size_t>(i)].data();

@@ -10,7 +10,7 @@
 namespace aft::data {
 namespace {
 
-/// Generates random numbers in [0, 1).
+/// Random numbers by base::mix, whose sequence the built-in images depend on.
 struct Random {
   uint64_t state;
   double next() {

@@ -1,6 +1,6 @@
-// A change of size as Pillow does it: output i, at centre (i + 1/2) s of the
-// input, s = from / to, is sum_j w_j x_j / sum_j w_j, with w_j = bicubic((j +
-// 1/2 - centre) / max(s, 1)) in fixed point.
+// Resizing as in Pillow: output i, centred at (i + 1/2) s in the input with s =
+// from / to, is sum_j w_j x_j / sum_j w_j, with w_j = bicubic((j + 1/2 -
+// centre) / max(s, 1)) in fixed point.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +13,7 @@ namespace {
 using internal::check_image;
 using internal::check_size;
 
-constexpr int kBits = 22;  // of a weight's fraction, as in Pillow
+constexpr int kBits = 22;  // fraction bits of a weight, as in Pillow
 constexpr int32_t kHalf = 1 << (kBits - 1);
 
 uint8_t rounded(int32_t sum) {
@@ -34,8 +34,8 @@ struct Taps {
   std::vector<int32_t> weight;
 };
 
-// Output i of `to`, of an input of `from`. The order of the operations is
-// Pillow's: the last bit of a weight hangs on it.
+// The taps of output i of `to` from an input of size `from`. The order of the
+// operations is Pillow's, since it affects the last bit of a weight.
 Taps taps(int64_t from, int64_t to, int64_t i) {
   const double scale = static_cast<double>(from) / static_cast<double>(to);
   const double wide = std::max(scale, 1.0);

@@ -1,5 +1,5 @@
-// Layout, names and captions of the heat maps of `aft plot`; their numbers are
-// those of aft/tasks/introspection.h.
+// Layout, names and captions of the heat maps of `aft plot`; their values come
+// from aft/tasks/introspection.h.
 #include "cli/plot/maps.h"
 
 #include <ATen/ATen.h>
@@ -37,7 +37,8 @@ Map map_of(const at::Tensor& x, std::string name, int64_t y0 = 0,
           y0,        x0,        std::move(name)};
 }
 
-/// Layers down, the first `most` heads across.
+/// A figure with a row per layer and a column for each of the first `most`
+/// heads.
 Heatmaps by_heads(size_t layers, int64_t heads, int64_t most) {
   Heatmaps figure;
   for (size_t l = 0; l < layers; ++l) figure.row_names.push_back(layer_name(l));
@@ -45,7 +46,7 @@ Heatmaps by_heads(size_t layers, int64_t heads, int64_t most) {
     figure.column_names.push_back(head_name(h));
   return figure;
 }
-/// x [heads, height, width] as the next row.
+/// Adds x [heads, height, width] as the next row.
 void add_row(const at::Tensor& x, size_t layer, int64_t y0, int64_t x0,
              Heatmaps& figure) {
   for (size_t h = 0; h < figure.column_names.size(); ++h)
@@ -59,7 +60,7 @@ std::string first_heads(int64_t heads, int64_t most) {
                       : "";
 }
 
-/// Layers from the top left to the bottom right.
+/// A figure with one map per layer, in reading order.
 Heatmaps by_pairs(const std::vector<tasks::Biases>& all) {
   constexpr size_t kAcross = 6;
   Heatmaps figure;
@@ -98,7 +99,7 @@ std::optional<Heatmaps> bias_maps(const torch::nn::Module& module,
   Heatmaps figure;
   if (!all[0].relative) {
     figure = by_pairs(all);
-  } else if (first.dim() == 2) {  // on a line: heads down, taps across
+  } else if (first.dim() == 2) {  // 1d: a row per head, a column per tap
     for (size_t l = 0; l < all.size(); ++l) {
       figure.column_names.push_back(layer_name(l));
       figure.maps.push_back(
@@ -117,17 +118,18 @@ std::optional<Heatmaps> bias_maps(const torch::nn::Module& module,
   if (all[0].relative) {
     figure.quantity = "exp(w) - 1", figure.colours = Colours::kDiverging;
     figure.caption =
-        "exp(w) - 1 by the place of the key relative to the query" +
+        "exp(w) - 1 by the position of the key relative to the query" +
         (first.dim() == 2 ? "" : first_heads(first.size(0), most)) + ".";
   } else {
     figure.quantity = "exp(w)", figure.colours = Colours::kSequential;
     figure.y_name = "t", figure.x_name = "j";
     figure.caption = "exp(w) of query t (down) and key j (across)";
     if (model.value("pool", "") == "token")
-      figure.caption += "; the first of both is the class token";
+      figure.caption += "; the first of each is the class token";
     if (all[0].block > 1)
-      figure.caption += "; means of blocks of " + std::to_string(all[0].block) +
-                        " x " + std::to_string(all[0].block);
+      figure.caption += "; averaged over blocks of " +
+                        std::to_string(all[0].block) + " x " +
+                        std::to_string(all[0].block);
     figure.caption += ".";
   }
   return figure;
@@ -142,7 +144,7 @@ Heatmaps key_maps(models::ClassifierImpl& classifier,
   for (size_t l = 0; l < k.size(); ++l) add_row(k[l][0], l, 0, 0, figure);
   figure.title = "Keys of " + path.substr(path.find_last_of('/') + 1);
   figure.caption =
-      "The keys of every patch, by layer and " +
+      "Keys of all patches, by layer and " +
       std::string(k[0].size(1) == classifier.config.width ? "channel"
                                                           : "head") +
       first_heads(k[0].size(1), most) + ".";
@@ -181,14 +183,14 @@ Heatmaps attention_maps(models::ClassifierImpl& classifier,
             -(mean.size(3) / 2), figure);
   figure.name = "attention", figure.title = "Average relative attention";
   figure.caption =
-      "Attention by the place of the key relative to the query, summed over "
+      "Attention by the position of the key relative to the query, summed over "
       "queries and " +
       std::to_string(used) +
       " images and divided by the number of images times " +
-      (pairs ? "the queries that have a key at that place"
+      (pairs ? "the queries that have a key at that position"
              : "all queries, " + std::to_string((mean.size(2) + 1) / 2 *
                                                 ((mean.size(3) + 1) / 2))) +
-      "; the class token is left out" + first_heads(mean.size(1), most) + ".";
+      "; the class token is excluded" + first_heads(mean.size(1), most) + ".";
   figure.quantity = "attention", figure.y_name = "dy", figure.x_name = "dx";
   return figure;
 }

@@ -223,7 +223,7 @@ class TestFiles(PlotTest):
         words = ["plot", SHARED / "conv", "--out", out, "--image", "missing.png"]
         for run, wanted in (
             (nowhere, [nowhere, "directory"]),
-            (empty, [empty / "metrics.jsonl", "not there"]),
+            (empty, [empty / "metrics.jsonl", "does not exist"]),
             (fresh, [fresh / "metrics.jsonl", "validation"]),
         ):
             self.fails(1, wanted, *words, "--runs", SHARED / "full", run)

@@ -140,7 +140,7 @@ TEST(BadImage, TooShortForItsPixels) {
     return sealed(grey);
   };
   expect_bad(of_height(rows + 1), "must have enough bytes");
-  expect_bad(of_height(rows), "must be a good PNG");  // but of fewer rows
+  expect_bad(of_height(rows), "must be a valid PNG");  // but of fewer rows
 
   std::string jpeg = golden("baseline.jpg");
   const size_t frame = jpeg.find("\xff\xc0");
