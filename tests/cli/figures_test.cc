@@ -1,4 +1,4 @@
-// The figures of the program: colours, scales, heat maps.
+// Colours, scales and heat maps.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ io::Image flat(int64_t height, int64_t width, const Rgb& colour) {
 
 // ---- Colours ----------------------------------------------------------------
 
-/// From sRGB by the matrices of the other direction.
+/// Converts from sRGB by the inverse matrices.
 std::array<double, 3> oklab(const Rgb& rgb) {
   double c[3];
   for (size_t i = 0; i < 3; ++i) {
@@ -44,8 +44,8 @@ std::array<double, 3> oklab(const Rgb& rgb) {
           0.0259040371 * l + 0.7827717662 * m - 0.8086757660 * s};
 }
 
-TEST(Colours, StepsLookEquallyLarge) {
-  constexpr int kSteps = 16;  // far apart: 8 bits are coarse
+TEST(Colours, StepsArePerceptuallyEqual) {
+  constexpr int kSteps = 16;  // large steps, since 8 bits are coarse
   for (const Colours colours : kAll) {
     std::vector<double> steps;
     double sum = 0;
@@ -61,7 +61,7 @@ TEST(Colours, StepsLookEquallyLarge) {
   }
 }
 
-TEST(Colours, NoneIsCutToTheGamut) {
+TEST(Colours, NoneIsClippedToTheGamut) {
   for (const Colours colours : kAll) {
     for (int i = 0; i <= 256; ++i) {
       for (const uint8_t channel : colour(colours, i / 256.0)) {
@@ -72,7 +72,7 @@ TEST(Colours, NoneIsCutToTheGamut) {
   }
 }
 
-TEST(Colours, LightnessRises) {
+TEST(Colours, LightnessIncreases) {
   const auto at = [](double part) {
     return colour(Colours::kSequential, part);
   };
@@ -81,7 +81,7 @@ TEST(Colours, LightnessRises) {
   EXPECT_GT(all.size(), 200u);
   for (int i = 0; i < 100; ++i)
     EXPECT_LT(oklab(at(i / 100.0))[0], oklab(at((i + 1) / 100.0))[0]);
-  // And the hue changes.
+  // The hue changes too.
   const auto low = oklab(at(0)), high = oklab(at(1));
   EXPECT_LT(low[2], -0.05);
   EXPECT_GT(high[2], 0.05);
@@ -98,7 +98,7 @@ TEST(Colours, DivergingIsSymmetric) {
   EXPECT_GT(at(1)[0], at(1)[2] + 60);
 }
 
-TEST(Colours, OutsideIsTheNearestEnd) {
+TEST(Colours, ValuesOutsideAreClamped) {
   for (const Colours colours : kAll) {
     EXPECT_EQ(colour(colours, -1e300), colour(colours, 0));
     EXPECT_EQ(colour(colours, 1e300), colour(colours, 1));
@@ -132,7 +132,7 @@ TEST(Scale, Percentiles) {
   EXPECT_EQ(percentile(none, 0.5), 0);
 }
 
-TEST(Scale, FromTheNumbers) {
+TEST(Scale, FromTheValues) {
   std::vector<float> values;
   for (int i = 1; i <= 201; ++i) values.push_back(float(i));
   values.insert(values.begin(), {kNan, kInf, -kInf});
@@ -140,16 +140,16 @@ TEST(Scale, FromTheNumbers) {
   expect_scale(scale_of(values, Colours::kDiverging), -200, 200, false, true);
   expect_scale(scale_of(values, Colours::kSequential, 0, 500), 0, 500, false,
                false);
-  // One that is far from all others is all there is to see.
+  // A single outlier sets the scale.
   std::vector<float> peak(1000, 0);
   peak[3] = 5;
   expect_scale(scale_of(peak, Colours::kSequential), 0, 5, false, false);
   expect_scale(scale_of(peak, Colours::kDiverging), -5, 5, false, false);
 }
 
-// Kernels of 11 x 11 with one tap each: 0 is white on any scale, so that the
-// taps alone decide, as many as they are.
-TEST(Scale, OfOneTapInManyZeros) {
+// Kernels of 11 x 11 with one tap each: 0 is white on any scale, so only the
+// taps determine it.
+TEST(Scale, IgnoresZerosIfDiverging) {
   std::vector<float> values(201 * 121, 0.0F);
   for (size_t i = 0; i < 201; ++i)
     values[121 * i + i % 121] = 0.01F * float(i + 1);
@@ -275,14 +275,14 @@ TEST(Heatmaps, Sizes) {
   Heatmaps given = figure(1, 2, 9, 9);
   given.side = 50;
   EXPECT_EQ(render(given).places[1].width, 45);
-  // Very many: wider, but not so that nothing is to be seen.
+  // Very many maps: a wider figure rather than invisible maps.
   const RenderedHeatmaps many = render(figure(3, 200, 11, 11));
   EXPECT_GE(many.places[0].width, 22);
   expect_inside(many);
 }
 
 TEST(Heatmaps, ImageAndEmptyPlaces) {
-  constexpr Rgb mark = {200, 77, 30};  // neither a scale nor a letter has it
+  constexpr Rgb mark = {200, 77, 30};  // occurs in no scale and no text
   Heatmaps f = figure(2, 2, 4, 4);
   f.maps[3] = {};
   f.image = flat(8, 8, mark);
@@ -294,7 +294,7 @@ TEST(Heatmaps, ImageAndEmptyPlaces) {
   EXPECT_GT(count(render(f).image, mark), 270 * 90);
 }
 
-TEST(Heatmaps, LargeOnesAreAveraged) {
+TEST(Heatmaps, LargeMapsAreAveraged) {
   Heatmaps f = figure(1, 1, 100, 90);
   f.side = 30, f.low = 0, f.high = 100;
   const RenderedHeatmaps rendered = render(f);
@@ -312,7 +312,7 @@ TEST(Heatmaps, LargeOnesAreAveraged) {
   EXPECT_EQ(small.x0, 5);
 }
 
-TEST(Heatmaps, WhatIsNoNumberIsGrey) {
+TEST(Heatmaps, NonFiniteCellsAreGrey) {
   for (const bool each : {false, true}) {
     Heatmaps f = figure(1, 1, 2, 2);
     f.each = each;
@@ -331,7 +331,7 @@ TEST(Heatmaps, WhatIsNoNumberIsGrey) {
   }
 }
 
-TEST(Heatmaps, EachOnItsOwnScale) {
+TEST(Heatmaps, SeparateScales) {
   Heatmaps f = figure(1, 2, 1, 2);
   f.maps[0].values = {0, 1}, f.maps[1].values = {0, 1000};
   f.each = true;
@@ -346,12 +346,12 @@ TEST(Heatmaps, EachOnItsOwnScale) {
             colour(f.colours, 0.001));
 }
 
-TEST(Heatmaps, SameInputSameBytes) {
+TEST(Heatmaps, Deterministic) {
   const Heatmaps f = figure(3, 3, 9, 9);
   EXPECT_EQ(render(f).image.rgb, render(f).image.rgb);
 }
 
-TEST(Heatmaps, WrongOnes) {
+TEST(Heatmaps, BadInput) {
   Heatmaps f = figure(2, 2, 3, 3);
   f.maps.pop_back();
   EXPECT_THROW(render(f), std::invalid_argument);

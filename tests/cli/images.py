@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-RECORD, RECORDS = 3073, 10000  # of CIFAR-10: bytes, and how many in a batch
+RECORD, RECORDS = 3073, 10000  # of CIFAR-10: bytes per record, records per batch
 RANDOM = random.Random(1)
 
 
@@ -16,8 +16,8 @@ def noise(height, width):
 
 
 def png(rows, depth=8, kind=2, extra=()):
-    """Rows are bytes as PNG has them; kind: 0 grey, 2 RGB, 3 palette, 4 grey and
-    alpha, 6 RGB and alpha; extra: chunks before the pixels."""
+    """Encodes rows of packed samples. kind: 0 grey, 2 RGB, 3 palette, 4 grey and alpha,
+    6 RGB and alpha; extra: chunks before the pixels."""
 
     def chunk(name, data):
         body = name + data
@@ -36,7 +36,7 @@ def png(rows, depth=8, kind=2, extra=()):
 
 def jpeg(colour):
     """8 x 8 pixels of one colour, exactly: 1 channel is grey, 3 are R, G, B, 4 are
-    CMYK with Adobe's marker; quantised by 1, of each block only the mean."""
+    CMYK with Adobe's marker. Quantised by 1; each block has only its mean."""
 
     def part(marker, data):
         return bytes([0xFF, marker]) + struct.pack(">H", len(data) + 2) + data

@@ -1,4 +1,4 @@
-// The page of figures: what is in it, and what can not get into it.
+// The page of figures: its contents, and escaping.
 #include "cli/plot/page.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ std::string decode(const std::string& text) {
   return out;
 }
 
-/// What stands between two texts, in order.
+/// The parts of `text` between `first` and `last`, in order.
 std::vector<std::string> between(const std::string& text,
                                  const std::string& first,
                                  const std::string& last) {
@@ -62,7 +62,7 @@ Json data_of(const std::string& page, size_t figure = 0) {
           .at(figure));
 }
 
-/// As the script of the page reads them.
+/// Decodes values like the script of the page.
 std::vector<double> values_of(const Json& map) {
   const std::string bytes = decode(map["values"]);
   std::vector<double> out;
@@ -126,7 +126,7 @@ TEST(Page, HasAllFigures) {
         "<a href=\"#biases\">Biases</a>", "<section id=\"curves\">",
         "Figure 3.</b> Drawn."})
     EXPECT_NE(html.find(text), std::string::npos) << text;
-  // Nothing is asked for outside of the page.
+  // The page loads no external resources.
   for (const char* text :
        {"src=\"http", "href=\"http", "url(", "@import", "fetch(", "XMLHttp"})
     EXPECT_EQ(html.find(text), std::string::npos) << text;
@@ -168,7 +168,7 @@ TEST(Page, ManyValues) {
   EXPECT_EQ(values[2], -kInf);
   for (size_t i = 3; i < values.size(); ++i)
     EXPECT_NEAR(values[i], given[i], 501.0 / 65532 / 2 * 1.001);
-  // All the same, and none at all.
+  // All values equal, and none finite.
   given.assign(given.size(), 7);
   EXPECT_EQ(values_of(data_of(page("", "", {}, {f}))["maps"][0])[9], 7);
   given.assign(given.size(), kNan);
@@ -194,7 +194,7 @@ TEST(Page, PointsOfCharts) {
   EXPECT_EQ(data["panels"][0]["series"][0], "training");
 }
 
-TEST(Page, TextsAreEscaped) {
+TEST(Page, EscapesTexts) {
   const std::string bad =
       "</script><script>alert(1)</script>\"><img src=x onerror=alert(1)>"
       "<!-- & '\x01\xff";
@@ -218,7 +218,7 @@ TEST(Page, TextsAreEscaped) {
             "</script>");
 }
 
-TEST(Page, NamesOfFiles) {
+TEST(Page, BadFigureNames) {
   for (const char* name : {"", ".", "../x", "a/b", "a b", "a\"b", ".hidden"}) {
     ImageFigure p = image_figure();
     p.name = name;

@@ -1,4 +1,4 @@
-// The operations of RandAugment against Pillow, to the bit
+// The operations of RandAugment are bit-identical to Pillow
 // (tests/golden/make_augment.py).
 #include "aft/data/image_ops.h"
 
@@ -100,7 +100,7 @@ void expect_equal(const Image& got, const Image& want,
   }
 }
 
-TEST(ImageOps, AsPillow) {
+TEST(ImageOps, MatchPillow) {
   const io::SafeTensors file = golden();
   std::map<std::string, int> cases;
   for (const io::TensorView& view : file.tensors()) {
@@ -118,7 +118,7 @@ TEST(ImageOps, AsPillow) {
   for (const auto& [name, n] : cases) EXPECT_GE(n, 8) << name;
 }
 
-TEST(ImageOps, LevelsAsTimm) {
+TEST(ImageOps, LevelsMatchTimm) {
   const io::SafeTensors file = golden();
   const Image image = image_of(file.at("clip"));
   std::map<std::string, int> cases;
@@ -135,7 +135,7 @@ TEST(ImageOps, LevelsAsTimm) {
   for (const auto& [name, n] : cases) EXPECT_EQ(n, 8) << name;
 }
 
-// All of the image moved out, and coordinates beyond any integer.
+// The whole image is moved outside; coordinates exceed the range of integers.
 TEST(ImageOps, FarAwayIsFill) {
   const Image image{2, 3, std::vector<uint8_t>(18, 7)};
   const Image all{2, 3, {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}};

@@ -1,5 +1,4 @@
-// RawImages with classes in folders: every layout, the parts, and what is wrong
-// with files.
+// LabelledImages from folders and tables: layouts, parts and errors.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -21,8 +20,8 @@ TEST(LabelledFolders, TrainAndVal) {
   write_image(path + "/train/n10/d.PNG", 4);
   write_image(path + "/val/n10/e.png", 5);
   write_image(path + "/val/n01/f.png", 6);
-  fs::create_directories(path + "/val/n02");  // none in val: allowed
-  // Passed over:
+  fs::create_directories(path + "/val/n02");  // no images in val: allowed
+  // Ignored:
   write_image(path + "/train/n02/._a.png", 99);
   write_image(path + "/train/n02/.thumbnails/a.png", 99);
   write_image(path + "/train/.trash/a.png", 99);
@@ -46,7 +45,7 @@ TEST(LabelledFolders, TrainAndVal) {
   EXPECT_EQ(LabelledImages::open(path + "/", 0).fingerprint(),
             all.fingerprint());
 
-  // val/ comes before test/, which may then be anything.
+  // val/ has precedence over test/, which is then ignored.
   write_image(path + "/test/unsorted.png", 7);
   EXPECT_EQ(all.fingerprint(), fingerprint(path));
   fs::remove_all(path + "/val");
@@ -57,7 +56,7 @@ TEST(LabelledFolders, TrainAndVal) {
   EXPECT_EQ(colours(other, other.test()), (std::vector<int>{8}));
 }
 
-TEST(LabelledFolders, EachTenthOfAClassForTheTest) {
+TEST(LabelledFolders, EveryTenthImageOfAClassIsForTesting) {
   const std::string path = folder("flat");
   for (int i = 0; i < 25; ++i)
     write_image(path + "/b/" + char('a' + i) + ".png", i);
@@ -66,7 +65,8 @@ TEST(LabelledFolders, EachTenthOfAClassForTheTest) {
   for (int i = 0; i < 10; ++i)
     write_image(path + "/train/" + char('a' + i) + ".png", 200 + i);
   const LabelledImages all = LabelledImages::open(path, 0);
-  EXPECT_EQ(all.classes(), (Strings{"a", "b", "train"}));  // a train is a class
+  EXPECT_EQ(all.classes(),
+            (Strings{"a", "b", "train"}));  // a class called train
   EXPECT_EQ(colours(all, all.test()), (std::vector<int>{9, 19, 209}));
   EXPECT_EQ(labels(all, all.test()), (std::vector<int>{1, 1, 2}));
   EXPECT_EQ(histogram(all, all.train()),
@@ -86,17 +86,17 @@ TEST(LabelledFolders, ValidationIsEven) {
   const auto open = [&](int64_t valid) {
     return LabelledImages::open(path, valid);
   };
-  // A tenth at the most, and that of each class.
+  // At most a tenth, from each class.
   for (const int64_t valid : {20, 21, 1000}) {
     const LabelledImages all = open(valid);
     EXPECT_EQ(histogram(all, all.valid()),
               (std::map<int, int>{{0, 4}, {1, 8}, {2, 1}, {3, 7}}));
     EXPECT_EQ(all.train().size(), 180u);
     expect_partition(all);
-    // Also within a class: steps of ten.
+    // Evenly within a class: steps of ten.
     EXPECT_EQ(all.valid()[1] - all.valid()[0], 10);
   }
-  // 2, 4, 0.5 and 3.5 would be half of that.
+  // Half of that would be 2, 4, 0.5 and 3.5.
   EXPECT_EQ(histogram(open(10), open(10).valid()),
             (std::map<int, int>{{0, 2}, {1, 4}, {3, 4}}));
   EXPECT_EQ(open(1).valid(), (LabelledPart{100}));  // the middle
@@ -176,7 +176,7 @@ TEST(LabelledFolders, Errors) {
   fs::remove_all(path + "/train");
   expect_error(path, {"expected train/ and val/ (or test/), got only val/"});
 
-  // A file is opened only when it is asked for.
+  // A file is opened only when it is read.
   write_image(path + "/train/cat/a.png", 1),
       write_image(path + "/val/cat/b.png", 2);
   write(path + "/train/cat/broken.png", "\x89PNG\r\n\x1a\n and no more");
@@ -199,7 +199,7 @@ TEST(LabelledFolders, Errors) {
 
 // ---- labels.tsv -------------------------------------------------------------
 
-/// A folder with a.png, images/b.png, images/c.png and that table.
+/// A folder with a.png, images/b.png, images/c.png and the given table.
 std::string table(const std::string& text) {
   const std::string path = folder("table");
   write_image(path + "/a.png", 1);
@@ -247,7 +247,7 @@ TEST(LabelledTable, Fingerprint) {
         "a.png\t0\tx\nb.png\t1\ty\nc.png\t1\ty\n"})
     EXPECT_TRUE(different.insert(fingerprint(table(head + rows))).second)
         << rows;
-  // Where one name ends and the next begins.
+  // The boundaries between names count.
   for (const char* rows : {"p\t0\tx\nqr\t0\tx\n", "pq\t0\tx\nr\t0\tx\n"}) {
     const std::string path = table(head + rows);
     for (const char* name : {"/p", "/qr", "/pq", "/r"})
@@ -292,7 +292,7 @@ TEST(LabelledTable, Errors) {
   fs::create_directories(path + "/labels.tsv");
   expect_error(path, {path + "/labels.tsv: "});
   fs::remove(path + "/labels.tsv");
-  ASSERT_EQ(mkfifo((path + "/labels.tsv").c_str(), 0600), 0);  // not waited for
+  ASSERT_EQ(mkfifo((path + "/labels.tsv").c_str(), 0600), 0);  // must not block
   expect_error(path, {path + "/labels.tsv: must be a regular file"});
 }
 

@@ -1,5 +1,5 @@
-// The built-in stories: the fixed bytes of version 2, and facts that hold in
-// every story.
+// The built-in stories: version 2 has fixed bytes, and every story is
+// consistent.
 #include "aft/data/stories.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
-// Any lines as the arguments of the program, a line each: done, help, or a
-// UsageError, which main.cc turns into exit code 2. No command is run.
+// Fuzzes the command line, with one argument per line of input: it must parse,
+// show help, or throw a UsageError, which main.cc turns into exit code 2. No
+// command is run.
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -12,16 +13,16 @@
 
 namespace {
 
-/// Thrown where a command would begin its work.
+/// Thrown instead of running a command.
 struct Parsed {};
 
-/// The innermost command of a call.
+/// The innermost parsed command.
 const CLI::App& leaf(const CLI::App& app) {
   return app.get_subcommands().empty() ? app : leaf(*app.get_subcommands()[0]);
 }
 
-/// In the place before the callbacks of the commands. They cannot be taken
-/// away: they own what the options write to.
+/// Runs before the callbacks of the commands, which cannot be removed since
+/// they own the variables that the options write to.
 void stop_before_work(CLI::App& app) {
   app.parse_complete_callback([&app] {
     const bool groups_others = !leaf(app).get_subcommands(nullptr).empty();
@@ -40,8 +41,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());
 
-  // Once: two hundred options take longer to make than to parse. Each parse
-  // begins by forgetting the one before.
+  // Created once, since creating two hundred options takes longer than parsing.
+  // Each parse resets the state.
   static const std::unique_ptr<CLI::App> app = aft::cli::make_app();
   stop_before_work(*app);
   std::ostringstream out;
@@ -51,10 +52,11 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         aft::cli::run(*app, static_cast<int>(argv.size()), argv.data());
     aft::fuzz::expect(code == 0, "the exit code must be 0, got another");
   } catch (const Parsed&) {
-    aft::fuzz::expect(out.str().empty(), "words on stdout before the work");
+    aft::fuzz::expect(out.str().empty(),
+                      "output on stdout before the command runs");
   } catch (const aft::cli::UsageError& e) {
-    aft::fuzz::expect(e.what()[0] != 0, "no word of what is wrong");
-    aft::fuzz::expect(out.str().empty(), "words on stdout for a wrong call");
+    aft::fuzz::expect(e.what()[0] != 0, "an empty error message");
+    aft::fuzz::expect(out.str().empty(), "output on stdout for a usage error");
   }
   std::cout.rdbuf(before);
   return 0;

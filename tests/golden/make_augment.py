@@ -1,11 +1,11 @@
-"""Writes augment.safetensors beside this script: what Pillow makes of small
-images with the 15 operations of RandAugment.
+"""Writes augment.safetensors next to this script: the results of Pillow for the 15
+operations of RandAugment on small images.
 
 Tensors, all U8 of shape [height, width, 3]:
     <image>                        the image itself
     <image>/<operation>/<value>    the operation with that argument
-    level/<operation>/<m>/<sign>   the image "clip", the argument as timm
-                                   makes it of magnitude m and a sign
+    level/<operation>/<m>/<sign>   the image "clip", with the argument that
+                                   timm derives from magnitude m and a sign
 An operation without an argument has value 0. Needs Pillow only. The result is
 deterministic; made with Pillow 9.4.
 """
@@ -71,7 +71,7 @@ VALUES = {
     "auto_contrast": (0,),
     "equalize": (0,),
     "invert": (0,),
-    # The quarter turns are cases of their own in Pillow.
+    # Pillow handles quarter turns separately.
     "rotate": (0.0, 27.0, -13.7, 1e-7, 90.0, 180.0, -90.0, 400.0),
     "posterize": (0, 1, 3, 8),
     "solarize": (0, 26, 128, 256),
@@ -90,7 +90,7 @@ LARGE = {"auto_contrast": (0,), "equalize": (0,), "rotate": (27.0,)}
 
 
 def argument(operation, m, sign, size):
-    """What timm's "increasing" RandAugment makes of a magnitude."""
+    """The argument that timm's "increasing" RandAugment derives from a magnitude."""
     level = m / 10.0
     width, height = size
     return {
@@ -113,7 +113,7 @@ def argument(operation, m, sign, size):
 
 
 def make_image(height, width, value):
-    """value(y, x, c), cut to 0 .. 255."""
+    """An image of value(y, x, c), clipped to 0 .. 255."""
     data = bytes(
         max(0, min(255, int(value(y, x, c))))
         for y in range(height)
@@ -133,11 +133,11 @@ def make_images():
             lambda y, x, c: 2 * abs((x * (7 + 3 * c) + 11 * y) % 256 - 128)
             + noise(-20, 20),
         ),
-        # Few values, and one channel of one only.
+        # Few values, and one constant channel.
         "grey": make_image(
             11, 14, lambda y, x, c: 90 + (noise(0, 9) if c != 1 else 7)
         ),
-        # Every sum passes 0 or 255 somewhere.
+        # Every operation has to clip somewhere.
         "clip": make_image(
             9, 17, lambda y, x, c: noise(0, 4) // 4 * 255 + noise(-60, 60)
         ),
@@ -146,7 +146,7 @@ def make_images():
         "column": make_image(6, 1, lambda y, x, c: noise(0, 255)),
         "pixel": make_image(1, 1, lambda y, x, c: 200 - 60 * c),
         "pair": make_image(2, 2, lambda y, x, c: noise(0, 255)),
-        # With 255 pixels and more, equalize does something.
+        # equalize has an effect only with at least 255 pixels.
         "large": make_image(
             33,
             31,
