@@ -37,7 +37,7 @@ ImageSource image_source(const std::string& path) {
     throw DataError(path + ": expected a folder of images, got " +
                     (io::exists(path) ? "a file"
                      : find_dataset(name)
-                         ? "nothing; `aft data " + name + " --download` gets it"
+                         ? "nothing; `aft data " + name + " --download` downloads it"
                          : "nothing"));
   }
   const CifarFiles files = cifar_files(path);

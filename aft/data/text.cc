@@ -39,7 +39,7 @@ std::shared_ptr<Mapping> map_file(const std::string& path) {
     const Dataset* known = find_dataset(path.substr(path.rfind('/') + 1));
     throw DataError(path + ": cannot be opened: " + std::strerror(why) +
                     (known && why == ENOENT
-                         ? "; `aft data " + known->name + " --download` gets it"
+                         ? "; `aft data " + known->name + " --download` downloads it"
                          : ""));
   }
   struct stat info;
@@ -155,7 +155,7 @@ Windows::Windows(int64_t size, int64_t T, uint64_t seed)
   if (size < 2 * T || order_.count() < 1) {
     throw DataError("a training text of " + std::to_string(size) +
                     " bytes is too short for windows of " + std::to_string(T) +
-                    ": it takes at least " + std::to_string(2 * T));
+                    ": it needs at least " + std::to_string(2 * T));
   }
 }
 
