@@ -22,9 +22,9 @@ tasks::ImageModel load_model(const std::string& directory,
                                  config.data.width);
 }
 
-io::Image image_grid(const ImageList& pictures, int64_t height, int64_t width,
+io::Image image_grid(const ImageList& images, int64_t height, int64_t width,
                      int64_t columns, int64_t scale) {
-  const int64_t count = static_cast<int64_t>(pictures.size()),
+  const int64_t count = static_cast<int64_t>(images.size()),
                 rows = (count + columns - 1) / columns,
                 gap = std::max<int64_t>(scale / 2, 1);
   const int64_t down = height * scale + gap, across = width * scale + gap;
@@ -32,13 +32,12 @@ io::Image image_grid(const ImageList& pictures, int64_t height, int64_t width,
   out.height = rows * down + gap, out.width = columns * across + gap;
   if (out.height * out.width > io::kMaxPixels)
     throw std::runtime_error(
-        "a sheet of " + std::to_string(out.height) + " x " +
-        std::to_string(out.width) + " pixels is too large: expected " +
-        std::to_string(io::kMaxPixels) +
-        " pixels at most; try a smaller --scale or fewer pictures");
+        "the image grid must have at most " + std::to_string(io::kMaxPixels) +
+        " pixels, got " + std::to_string(out.height) + " x " +
+        std::to_string(out.width) + "; use a smaller --scale or fewer images");
   out.rgb.assign(static_cast<size_t>(3 * out.height * out.width), 255);
   for (int64_t i = 0; i < count; ++i) {
-    const uint8_t* from = pictures[static_cast<size_t>(i)].data();
+    const uint8_t* from = images[static_cast<size_t>(i)].data();
     const int64_t top = gap + i / columns * down,
                   left = gap + i % columns * across;
     for (int64_t y = 0; y < height * scale; ++y) {
@@ -54,7 +53,7 @@ io::Image image_grid(const ImageList& pictures, int64_t height, int64_t width,
 
 ImageList masked(ImageList given, int64_t size) {
   constexpr uint8_t kGrey = 128;
-  for (auto& picture : given) picture.resize(static_cast<size_t>(size), kGrey);
+  for (auto& image : given) image.resize(static_cast<size_t>(size), kGrey);
   return given;
 }
 
@@ -86,15 +85,15 @@ void draw_completions(const tasks::ImageModel& model,
                       const std::function<void(const io::Image&)>& show) {
   ImageList top, given;
   for (int64_t i = 0; i < what.count; ++i) {
-    const uint8_t* picture = part[what.first + i];
-    top.emplace_back(picture, picture + 3 * what.rows * width);
+    const uint8_t* image = part[what.first + i];
+    top.emplace_back(image, image + 3 * what.rows * width);
   }
   for (int64_t t = 0; t < what.times; ++t)
     given.insert(given.end(), top.begin(), top.end());
   top = masked(std::move(top), part.size);
-  draw_images(model, sampling, given, batch, [&](const ImageList& pictures) {
+  draw_images(model, sampling, given, batch, [&](const ImageList& images) {
     ImageList all = top;
-    all.insert(all.end(), pictures.begin(), pictures.end());
+    all.insert(all.end(), images.begin(), images.end());
     show(image_grid(all, part.size / (3 * width), width, what.count, scale));
   });
 }

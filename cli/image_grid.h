@@ -26,7 +26,7 @@ using ImageList = std::vector<std::vector<uint8_t>>;
 /// Arranges images of height x width in rows of `columns` on a white
 /// background. Each pixel becomes a square of `scale` x `scale` pixels. Throws
 /// std::runtime_error if the grid would exceed io::kMaxPixels.
-io::Image image_grid(const ImageList& pictures, int64_t height, int64_t width,
+io::Image image_grid(const ImageList& images, int64_t height, int64_t width,
                      int64_t columns, int64_t scale);
 
 /// Pads each image of `given` with grey to `size` values.

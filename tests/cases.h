@@ -1,5 +1,6 @@
-// The one table of shapes that every test runs through, and the data for them:
-// numbers that are the same on every machine, hostile keys and biases, padding.
+// The table of shapes shared by all operator tests, and input data: random
+// values that are the same on every machine, hostile keys and biases, padding
+// masks.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace aft::testing {
 /// A shape of simple, full and local: simple reads neither window nor rank,
 /// full reads the rank (of u and v_pos), local both.
 struct Case {
-  const char* name;  ///< letters, digits and _ only, fit for a test's name
+  const char* name;  ///< letters, digits and _ only; part of test names
   int64_t B, Tq, Tk, D;
   int64_t window;  ///< of local; 0 is simple
   int64_t rank;
@@ -40,7 +41,7 @@ struct ConvCase {
   }
 };
 
-/// What each case is run with. Padding comes from padding_mask below.
+/// The options each case is run with. Padding comes from padding_mask below.
 struct Mode {
   const char* name;
   bool causal, padded, gated;
@@ -129,10 +130,10 @@ inline std::ostream& operator<<(std::ostream& out, const Mode& m) {
   return out << m.name;
 }
 
-/// Normal numbers by Box and Muller on std::mt19937_64, whose sequence the
-/// standard fixes; std::normal_distribution differs between libraries. All of
-/// them are rounded to float, so that a float kernel and the double oracle are
-/// given the same input.
+/// Normal values by the Box-Muller method on std::mt19937_64, whose sequence is
+/// standardised; std::normal_distribution differs between libraries. Values are
+/// rounded to float, so that a float kernel and the double oracle have the same
+/// input.
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
@@ -163,8 +164,8 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-/// Puts normal numbers around `height` at random places of x: about one in
-/// `every`, and one at the least.
+/// Replaces about one in `every` elements of x, at least one, by normal values
+/// around `height`.
 inline void put_spikes(Random& random, std::vector<double>& x, double height,
                        int64_t every = 16) {
   const int64_t n = static_cast<int64_t>(x.size());
@@ -174,7 +175,7 @@ inline void put_spikes(Random& random, std::vector<double>& x, double height,
   }
 }
 
-/// The key spikes that every operator must bear, one at a time.
+/// The key spikes that every operator must handle, one at a time.
 inline const std::vector<double>& spike_heights() {
   static const std::vector<double> heights = {95, 120, 1e4, -1e4};
   return heights;
@@ -220,9 +221,10 @@ inline std::vector<uint8_t> padding_mask(Random& random, int64_t B, int64_t T) {
   return padded;
 }
 
-/// max |got - want| / max |want|, where the divisor is at least `floor`: the
-/// gradients of a softmax over one key are 0 but for rounding, and are measured
-/// against the size of their summands. Infinity where anything is not finite.
+/// max |got - want| / max |want|, where the divisor is at least `floor`:
+/// gradients of a softmax over one key are 0 except for rounding, and are
+/// compared with the size of their summands. Infinity if any value is not
+/// finite.
 template <class T>
 double relative_error(const T* got, const double* want, int64_t n,
                       double floor = 0) {

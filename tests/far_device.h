@@ -1,8 +1,7 @@
-// A device for tests, "xpu", whose memory the CPU cannot touch, as a GPU's:
-// torch knows the name and has nothing behind it. Every operator is carried out
-// on the CPU, by copies there and back. What takes a tensor of the device by
-// its pointer crashes; an operator whose tensors are on two devices throws, as
-// it would on a GPU.
+// A fake device, "xpu", whose memory the CPU cannot access, like that of a GPU.
+// Torch knows the name but has no backend for it. Operators run on the CPU, on
+// copies. Code that dereferences a data pointer of the device crashes, and an
+// operator with tensors on two devices throws, as on a GPU.
 #pragma once
 
 #include <ATen/native/CPUFallback.h>
@@ -18,10 +17,10 @@ namespace aft::far_device {
 
 constexpr c10::DeviceType kType = c10::DeviceType::XPU;
 inline const c10::Device kDevice(kType, 0);
-/// Above all addresses that a process of x86-64 or ARM can have.
+/// Above all addresses of x86-64 and ARM processes.
 constexpr uintptr_t kFar = uintptr_t{1} << 56;
 
-/// Operators that ran there.
+/// The number of operators that ran on the device.
 inline std::atomic<int64_t> operators{0};
 
 inline void* moved(void* p, uintptr_t by) {
@@ -40,7 +39,7 @@ inline Allocator& allocator() {
   return one;
 }
 
-/// The same numbers, for the CPU.
+/// The same values as a CPU tensor.
 inline at::Tensor near(const at::Tensor& x) {
   if (x.is_cpu()) return x;
   return at::from_blob(moved(x.data_ptr(), -kFar), x.sizes(), x.strides(),
@@ -73,7 +72,7 @@ inline at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to,
   return to;
 }
 
-/// What was in it is lost where it grows.
+/// The contents are lost if it grows.
 inline const at::Tensor& resize(const at::Tensor& x, at::IntArrayRef size,
                                 c10::optional<at::MemoryFormat>) {
   const c10::Storage& storage = x.storage();
@@ -112,9 +111,9 @@ inline void on_the_cpu(const c10::OperatorHandle& op,
   at::native::cpu_fallback(op, stack);
 }
 
-// What cpu_fallback cannot do: convolutions, which torch asks a device for
-// under another name, and running statistics, whose schema does not say that
-// they change.
+// What cpu_fallback cannot do: convolutions, which have a different name on
+// devices, and running statistics, whose schema does not declare that they are
+// modified.
 
 inline at::Tensor convolution(const at::Tensor& x, const at::Tensor& w,
                               const c10::optional<at::Tensor>& b,

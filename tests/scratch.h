@@ -1,4 +1,4 @@
-// Where tests write: a folder of this process, which goes with it.
+// Temporary folders of a test process, deleted when it ends.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ inline const std::string& scratch() {
     const pid_t owner = getpid();
     Folder() {
       EXPECT_NE(mkdtemp(path.data()), nullptr) << path;
-      // Some tests become another user.
+      // Some tests run as another user.
       EXPECT_EQ(chmod(path.c_str(), 0755), 0);
     }
     ~Folder() {
@@ -30,7 +30,7 @@ inline const std::string& scratch() {
   return own.path;
 }
 
-/// A fresh one of that name in it.
+/// Creates an empty folder of that name in scratch().
 inline std::string folder(const std::string& name) {
   const std::string path = scratch() + "/" + name;
   std::filesystem::remove_all(path);
@@ -38,7 +38,7 @@ inline std::string folder(const std::string& name) {
   return path;
 }
 
-/// A new one in it.
+/// Creates a folder with a unique name in scratch().
 inline std::string new_folder() {
   std::string path = scratch() + "/XXXXXX";
   EXPECT_NE(mkdtemp(path.data()), nullptr) << path;

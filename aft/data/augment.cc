@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "aft/data/image_input.h"
 #include "aft/io/safetensors.h"
 
 namespace aft::data {
@@ -56,9 +57,9 @@ Box draw_sides(int64_t pixels, double min_area, double max_area,
 
 // ---- One image --------------------------------------------------------------
 
-Image augment(const Image& image, int64_t height, int64_t width,
-              const AugmentConfig& config, Random& random) {
-  check_image("augment", image);
+Image augment_image(const Image& image, int64_t height, int64_t width,
+                    const AugmentConfig& config, Random& random) {
+  check_image("augment_image", image);
   Image out;
   if (config.crop_min == 0) {
     out = io::cover(image, height, width);
@@ -70,6 +71,29 @@ Image augment(const Image& image, int64_t height, int64_t width,
   if (config.flip && random.below(2) == 1) flip(out);
   return rand_augment(std::move(out), config.rand_ops, config.rand_magnitude,
                       config.rand_std, random);
+}
+
+void training_input(const Image& image, int64_t height, int64_t width,
+                    const AugmentConfig& config, uint64_t seed, float* to) {
+  Random random(seed);
+  normalise(augment_image(image, height, width, config, random), to);
+  random_erase(to, height, width, config.erase, random);
+}
+
+void flip_and_shift(const uint8_t* from, int64_t height, int64_t width,
+                    bool flip, int64_t shift, uint64_t random, uint8_t* to) {
+  const bool mirror = flip && (random & 1) != 0;
+  const uint64_t values = 2 * static_cast<uint64_t>(shift) + 1;
+  const int add =
+      static_cast<int>((random >> 1) % values) - static_cast<int>(shift);
+  for (int64_t y = 0; y < height; ++y) {
+    for (int64_t x = 0; x < width; ++x) {
+      const uint8_t* pixel =
+          from + 3 * (y * width + (mirror ? width - 1 - x : x));
+      for (int c = 0; c < 3; ++c)
+        *to++ = static_cast<uint8_t>(std::clamp(pixel[c] + add, 0, 255));
+    }
+  }
 }
 
 Box random_crop(int64_t height, int64_t width, double min_area, double max_area,

@@ -26,13 +26,26 @@ struct AugmentConfig {
   bool flip = true;                      ///< with probability 1/2
   int64_t rand_ops = 2;                  ///< number of RandAugment operations
   double rand_magnitude = 9, rand_std = 0.5;  ///< 0 to 10
+  double erase = 0.25;  ///< probability of erasing a box of the network's input
 };
 
 /// Applies random_crop (io::cover if cropping is disabled), a resize to height
-/// x width, flip and rand_augment. Erasing works on normalised values: see
-/// random_erase.
-io::Image augment(const io::Image& image, int64_t height, int64_t width,
-                  const AugmentConfig& config, base::Random& random);
+/// x width, flip and rand_augment. Does not erase.
+io::Image augment_image(const io::Image& image, int64_t height, int64_t width,
+                        const AugmentConfig& config, base::Random& random);
+
+/// The input of a network in training: augment_image, normalise (image_input.h)
+/// and random_erase, all determined by `seed`. `to` is [3, height, width].
+/// Throws io::Error.
+void training_input(const io::Image& image, int64_t height, int64_t width,
+                    const AugmentConfig& config, uint64_t seed, float* to);
+
+/// The augmentation of autoregressive image models, as in the paper: mirrors
+/// the image or, with `flip` false, never does, and adds one integer in
+/// [-shift, shift] to all values, clipped to [0, 255]; both are determined by
+/// `random`. `from` and `to` are [height, width, 3] and must not overlap.
+void flip_and_shift(const uint8_t* from, int64_t height, int64_t width,
+                    bool flip, int64_t shift, uint64_t random, uint8_t* to);
 
 /// torchvision's RandomResizedCrop: a box whose fraction of the area is uniform
 /// in [min_area, max_area], 0 < min_area <= max_area <= 1, and whose width /

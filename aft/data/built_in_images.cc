@@ -10,7 +10,7 @@
 namespace aft::data {
 namespace {
 
-/// Generates random numbers in [0, 1).
+/// Random numbers by base::mix, whose sequence the built-in images depend on.
 struct Random {
   uint64_t state;
   double next() {
@@ -110,6 +110,19 @@ void paint(const Sky& sky, const Shape* shapes, int count, double noise,
   }
 }
 
+/// Draws the position, the size and the colour; the centre is at least `border`
+/// from the sides.
+Shape random_shape(int kind, double turn, double border, double least_radius,
+                   Random& random) {
+  return {kind,
+          random.between(border, 1 - border),
+          random.between(border, 1 - border),
+          random.between(least_radius, 0.35),
+          std::cos(turn),
+          std::sin(turn),
+          vivid(random)};
+}
+
 }  // namespace
 
 void draw_built_in_image(uint64_t number, int64_t height, int64_t width,
@@ -120,13 +133,8 @@ void draw_built_in_image(uint64_t number, int64_t height, int64_t width,
   const int count = 1 + static_cast<int>(random.next() * 3);
   for (int i = 0; i < count; ++i) {
     const double turn = random.between(-0.4, 0.4);
-    shapes[i] = {static_cast<int>(random.next() * 3),
-                 random.between(0.2, 0.8),
-                 random.between(0.2, 0.8),
-                 random.between(0.15, 0.35),
-                 std::cos(turn),
-                 std::sin(turn),
-                 vivid(random)};
+    const int kind = static_cast<int>(random.next() * 3);
+    shapes[i] = random_shape(kind, turn, 0.2, 0.15, random);
   }
   paint(sky, shapes, count, 0, random, height, width, to);
 }
@@ -135,13 +143,8 @@ void draw_shape(uint64_t number, int64_t height, int64_t width, uint8_t* to) {
   Random random{base::mix(number, 1)};
   const Sky sky(random);
   const double turn = random.between(0, 6.283185307179586);
-  const Shape shape{static_cast<int>(number % kShapes.size()),
-                    random.between(0.25, 0.75),
-                    random.between(0.25, 0.75),
-                    random.between(0.12, 0.35),
-                    std::cos(turn),
-                    std::sin(turn),
-                    vivid(random)};
+  const Shape shape = random_shape(static_cast<int>(number % kShapes.size()),
+                                   turn, 0.25, 0.12, random);
   paint(sky, &shape, 1, 12, random, height, width, to);
 }
 

@@ -14,6 +14,13 @@ double machine_memory() {
          static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
+int split_number(const std::string& name) {
+  if (name == "train") return 0;
+  if (name == "valid") return 1;
+  if (name == "test") return 2;
+  throw DataError("the split must be train, valid or test, got '" + name + "'");
+}
+
 uint64_t Order::random(int64_t example) const {
   return base::mix(seed_, static_cast<uint64_t>(example / count_));
 }

@@ -57,21 +57,20 @@ int run(std::vector<std::string> arguments, const std::string& to,
 }
 
 /// Describes curl's common exit codes.
-std::string why_curl(int code) {
+std::string curl_error(int code) {
   switch (code) {
     case 127:
-      return "the program curl is not there; install it, or get the file by "
-             "hand";
+      return "curl is not installed; install it, or download the file yourself";
     case 5:
     case 6:
     case 7:
     case 28:
-      return "the host cannot be reached; is there a network? The file can be "
-             "copied here by hand";
+      return "the host cannot be reached; check the network, or copy the file "
+             "here yourself";
     case 22:
-      return "the server does not have it (any more)";
+      return "the server does not have the file";
     case 23:
-      return "the file cannot be written; is the disk full?";
+      return "the file cannot be written; the disk may be full";
     case 130:
       return "interrupted";
     default:
@@ -88,7 +87,7 @@ struct Remover {
 };
 
 /// Flushes the file system of the directory to disk.
-void settle(const std::string& directory) {
+void flush_to_disk(const std::string& directory) {
   const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const int error = fd < 0 || syncfs(fd) != 0 ? errno : 0;
   if (fd >= 0) close(fd);
@@ -111,7 +110,7 @@ const std::vector<Dataset>& datasets() {
        1115394,
        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"},
       {"cifar-10-batches-bin",
-       "CIFAR-10: 50,000 + 10,000 pictures of 32 x 32 in 10 classes",
+       "CIFAR-10: 50,000 + 10,000 images of 32 x 32 in 10 classes",
        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", 170052171,
        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
        /*archive=*/true},
@@ -159,24 +158,22 @@ std::string fetch(const Dataset& set, const std::string& directory,
       set.address.compare(set.address.size() - 4, 4, ".zip") == 0;
   const Remover whole{path + ".part"}, packed{path + ".packed"};
   const std::string& got = zipped || set.archive ? packed.path : whole.path;
-  std::vector<std::string> curl = {"curl", "--fail", "--location", "--output",
-                                   got};
-  if (quiet) {
-    curl.push_back("--silent");
-  } else {
-    curl.push_back("--progress-bar");
-  }
-  curl.push_back("--connect-timeout");
-  curl.push_back("20");
-  curl.push_back("--");
-  curl.push_back(set.address);
+  const std::vector<std::string> curl = {"curl",
+                                         "--fail",
+                                         "--location",
+                                         "--output",
+                                         got,
+                                         quiet ? "--silent" : "--progress-bar",
+                                         "--connect-timeout",
+                                         "20",
+                                         "--",
+                                         set.address};
   const int code = run(curl, "");
   if (code != 0)
-    throw DataError(set.name + ": " + set.address + ": " + why_curl(code));
+    throw DataError(set.name + ": " + set.address + ": " + curl_error(code));
   if (zipped) {
     const int unzip = run({"unzip", "-p", got, set.name}, whole.path);
-    if (unzip == 127)
-      throw DataError(set.name + ": the program unzip is not there");
+    if (unzip == 127) throw DataError(set.name + ": unzip is not installed");
     if (unzip != 0)
       throw DataError(set.name + ": " + set.address +
                       ": unzip failed with exit code " + std::to_string(unzip));
@@ -186,15 +183,16 @@ std::string fetch(const Dataset& set, const std::string& directory,
   if (set.archive) {
     unpacked += "/" + set.name;
     if (mkdir(whole.path.c_str(), 0777) != 0)
-      throw DataError(whole.path + ": cannot be made: " + std::strerror(errno));
+      throw DataError(whole.path +
+                      ": cannot be created: " + std::strerror(errno));
     const int tar = run({"tar", "-xzf", got, "-C", whole.path}, "");
     if (tar != 0)
       throw DataError(set.name + ": " + set.address +
                       ": tar failed with exit code " + std::to_string(tar));
   }
-  // Flush before the rename, so that the final name implies complete contents
-  // even after a power failure.
-  settle(directory);
+  // Flush before renaming, so that a file with the final name is complete even
+  // after a power failure.
+  flush_to_disk(directory);
   if (rename(unpacked.c_str(), path.c_str()) != 0)
     throw DataError(path + ": cannot be written: " + std::strerror(errno));
   return path;

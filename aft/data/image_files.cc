@@ -20,7 +20,7 @@ bool is_folder(const std::string& path) {
   return fs::is_directory(path, error);
 }
 
-bool is_picture(const fs::path& path) {
+bool is_image(const fs::path& path) {
   std::string ending = path.extension().string();
   std::transform(ending.begin(), ending.end(), ending.begin(), [](char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 'a' - 'A') : c;
@@ -34,11 +34,11 @@ ImageSource image_source(const std::string& path) {
   if (path.empty()) return ImageSource::kBuiltIn;
   if (!is_folder(path)) {
     const std::string name = fs::path(path).filename().string();
-    throw DataError(path + ": expected a folder of pictures, got " +
-                    (io::exists(path) ? "a file"
-                     : find_dataset(name)
-                         ? "nothing; `aft data " + name + " --download` gets it"
-                         : "nothing"));
+    throw DataError(path + ": expected a folder of images, got " +
+                    (io::exists(path)     ? "a file"
+                     : find_dataset(name) ? "nothing; `aft data " + name +
+                                                " --download` downloads it"
+                                          : "nothing"));
   }
   const CifarFiles files = cifar_files(path);
   return files.train.empty() && files.test.empty() ? ImageSource::kFolder
@@ -55,7 +55,7 @@ std::vector<std::string> list_images(const std::string& folder, bool hidden) {
       continue;
     }
     std::error_code ignored;  // a dangling link is reported when it is read
-    if (is_picture(at->path()) && !at->is_directory(ignored))
+    if (is_image(at->path()) && !at->is_directory(ignored))
       out.push_back(at->path().string());
   }
   if (error) throw DataError(folder + ": cannot be read: " + error.message());
@@ -90,16 +90,9 @@ int64_t valid_count(int64_t valid, int64_t train) {
 void check_parts(const std::string& path, int64_t train, int64_t valid) {
   if (train >= 1 && valid >= 1) return;
   throw DataError((path.empty() ? "data" : path) +
-                  ": training needs a picture or more to train on and one for "
-                  "validation (data.valid_images, a tenth at the most), got " +
+                  ": expected at least one image for training and one for "
+                  "validation (data.valid_images, at most a tenth), got " +
                   std::to_string(train) + " and " + std::to_string(valid));
-}
-
-int split_number(const std::string& name) {
-  if (name == "train") return 0;
-  if (name == "valid") return 1;
-  if (name == "test") return 2;
-  throw DataError("the split must be train, valid or test, got '" + name + "'");
 }
 
 }  // namespace aft::data

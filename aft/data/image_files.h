@@ -42,7 +42,4 @@ int64_t valid_count(int64_t valid, int64_t train);
 /// validation. path "": built in.
 void check_parts(const std::string& path, int64_t train, int64_t valid);
 
-/// 0, 1 or 2 for train, valid or test. Throws DataError for other names.
-int split_number(const std::string& name);
-
 }  // namespace aft::data

@@ -55,7 +55,7 @@ class Reader {
     while (next(line))
       if (!line.empty()) read_row(columns_of(line));
     if (out.rows.empty())
-      throw DataError(path_ + ": expected a line for each picture, got none");
+      throw DataError(path_ + ": expected one line per image, got none");
     for (size_t i = 0; i < out.classes.size(); ++i)
       if (out.classes[i].empty()) out.classes[i] = "class " + std::to_string(i);
   }

@@ -60,7 +60,7 @@ LabelledImages LabelledImages::open(const std::string& path, int64_t valid,
 }
 
 void LabelledImages::open_built_in(int64_t size) {
-  check_side("the side of built-in pictures", size);
+  check_side("the side of built-in images", size);
   constexpr int64_t kTrain = 2000, kTest = 400;
   size_ = size;
   classes_.assign(kShapes.begin(), kShapes.end());
@@ -186,12 +186,12 @@ void LabelledImages::choose_valid(int64_t valid) {
   train_ = std::move(rest);
 }
 
-size_t LabelledImages::at(int64_t picture) const {
-  if (picture < 0 || picture >= count())
-    throw std::out_of_range("LabelledImages: picture must be below " +
+size_t LabelledImages::at(int64_t index) const {
+  if (index < 0 || index >= count())
+    throw std::out_of_range("LabelledImages: index must be below " +
                             std::to_string(count()) + ", got " +
-                            std::to_string(picture));
-  return static_cast<size_t>(picture);
+                            std::to_string(index));
+  return static_cast<size_t>(index);
 }
 
 std::string_view LabelledImages::file(size_t i) const {
@@ -199,15 +199,15 @@ std::string_view LabelledImages::file(size_t i) const {
   return std::string_view(files_).substr(begin, ends_[i] - begin);
 }
 
-int64_t LabelledImages::label(int64_t picture) const {
-  return labels_[at(picture)];
+int64_t LabelledImages::label(int64_t index) const {
+  return labels_[at(index)];
 }
 
-io::Image LabelledImages::read(int64_t picture) const {
-  const size_t i = at(picture);
+io::Image LabelledImages::read(int64_t index) const {
+  const size_t i = at(index);
   switch (source_) {
     case ImageSource::kFolder:
-      return io::read_image(name(picture));
+      return io::read_image(name(index));
     case ImageSource::kCifar:
       return cifar_image(records_.data() + i * kCifarRecord);
     default: {
@@ -220,9 +220,9 @@ io::Image LabelledImages::read(int64_t picture) const {
   }
 }
 
-std::string LabelledImages::name(int64_t picture) const {
-  const size_t i = at(picture);
-  if (source_ != ImageSource::kFolder) return std::to_string(picture);
+std::string LabelledImages::name(int64_t index) const {
+  const size_t i = at(index);
+  if (source_ != ImageSource::kFolder) return std::to_string(index);
   return path_ + "/" + std::string(file(i));
 }
 

@@ -49,13 +49,13 @@ class LabelledImages {
   const std::vector<std::string>& classes() const { return classes_; }
   /// The number of images in all parts together.
   int64_t count() const { return static_cast<int64_t>(labels_.size()); }
-  /// The class of an image, in [0, classes().size()). Here and below, picture
-  /// is an index in [0, count()); otherwise throws std::out_of_range.
-  int64_t label(int64_t picture) const;
+  /// The class of an image, in [0, classes().size()). Here and below,
+  /// index is in [0, count()); otherwise throws std::out_of_range.
+  int64_t label(int64_t index) const;
   /// Reads an image. Thread-safe. Throws io::Error, which names the file.
-  io::Image read(int64_t picture) const;
+  io::Image read(int64_t index) const;
   /// The name of an image for messages: its file, or its index.
-  std::string name(int64_t picture) const;
+  std::string name(int64_t index) const;
 
   const LabelledPart& train() const { return train_; }
   const LabelledPart& valid() const { return valid_; }
@@ -81,7 +81,7 @@ class LabelledImages {
   void add(int64_t label, LabelledPart& to);
   void add_file(std::string_view file, int64_t label, LabelledPart& to);
   void choose_valid(int64_t valid);
-  size_t at(int64_t picture) const;
+  size_t at(int64_t index) const;
   std::string_view file(size_t i) const;
 
   ImageSource source_ = ImageSource::kBuiltIn;

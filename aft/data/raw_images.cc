@@ -18,8 +18,8 @@ void check_memory(int64_t count, int64_t size) {
   const double need = static_cast<double>(count) * static_cast<double>(size),
                have = machine_memory();
   if (need > have)
-    throw DataError(std::to_string(count) + " pictures of " +
-                    std::to_string(size) + " values take " +
+    throw DataError(std::to_string(count) + " images of " +
+                    std::to_string(size) + " values need " +
                     std::to_string(std::llround(need / 1e9)) +
                     " GB, and this machine has " +
                     std::to_string(std::llround(have / 1e9)));
@@ -43,9 +43,9 @@ void add_batch(const std::string& path, int64_t height, int64_t width,
   }
 }
 
-void read_pictures(const std::vector<std::string>& paths, int64_t height,
-                   int64_t width, std::vector<uint8_t>& to,
-                   const ProgressCallback& progress) {
+void read_images(const std::vector<std::string>& paths, int64_t height,
+                 int64_t width, std::vector<uint8_t>& to,
+                 const ProgressCallback& progress) {
   const int64_t all = static_cast<int64_t>(paths.size()),
                 size = 3 * height * width;
   check_memory(all, size);
@@ -115,7 +115,7 @@ RawImages RawImages::open(const std::string& path, int64_t height,
       out.train_ = static_cast<int64_t>(train.size());
       out.test_ = static_cast<int64_t>(test.size());
       train.insert(train.end(), test.begin(), test.end());
-      read_pictures(train, height, width, out.data_, progress);
+      read_images(train, height, width, out.data_, progress);
     }
   }
   out.valid_ = valid_count(valid, out.train_);

@@ -53,37 +53,41 @@ spots = under the old bench / behind the big tree / in the tall grass / next to
  dry leaves / behind the wall / under the bush / behind the barn
 cast = {h=people} {he=h.he}{him=h.him}{his=h.his} {p=people}
  {place=places}{who=helpers}{guide=who.the}
+seats = under a tree / on a big rock / on a bench / next to the gate
+house = little / small / big / red / white / pretty / cozy
 size = little / small / young / happy / kind / brave / clever / good / funny /
  quiet
 opening = Once upon a time, there was a {size} {h.kind} named {h}. / Once there
  was a {size} {h.kind} named {h}. / Long ago, there was a {size} {h.kind} named
  {h}.
-detail = {He} lived in a {size} house {here}. / {He} liked to play {here}. /
+detail = {He} lived in a {house} house {here}. / {He} liked to play {here}. /
  {He} liked to {hobby} and to {hobby}. / {He} liked to {hobby} {here}. / Every
  day, {he} went to the {place} to {hobby}. / Everyone {here} knew {h}.
-hobby = run / sing / dance / jump / read / swim / draw / play / dig / climb /
- sleep / look at the clouds / pick flowers
-when = One day / One morning / One sunny day / One afternoon / One cold day /
- One windy day / The next day / On Monday / On Sunday
+home = {He} lived in a {house} house {here}. / {He} had many friends {here}. /
+ Everyone {here} knew {h}.
+hobby = run / sing / dance / jump / read / draw / play / dig / sleep / look at
+ the clouds / pick flowers
+when = One day / One morning / One sunny day / One afternoon / One fine day /
+ One Monday / One Sunday / Early one morning
 weather = The sun was warm. / The sky was blue. / The birds sang in the trees. /
  A soft wind blew. / / /
 sad = {H} was very sad. / {H} began to cry. / {He} felt sad. / A big tear ran
  down {his} face. / {H} did not know what to do. / "Oh no!" said {h}. / "Oh no!
  What can I do?" said {h}.
-glad = {H} was very happy. / {H} jumped for joy. / {He} smiled a big smile. /
- {He} laughed and danced. / "Hooray!" said {h}. / "This is great!" said {h}.
+glad = {H} was very happy. / {H} jumped for joy. / {H} smiled a big smile. / {H}
+ laughed and danced. / "Hooray!" said {h}. / "This is great!" said {h}.
 thanks = "Thank you so much!" said {h}. / "Thank you! You are very kind," said
- {h}. / "Thank you, thank you!" {he} said. / {H} said thank you and gave
+ {h}. / "Thank you, thank you!" {h} said. / {H} thanked {guide} and gave
  {who.him} a hug.
 welcome = "You are welcome," said {guide}. / "I am glad to help," said {guide}
  with a smile. / {Guide} smiled. "It was easy," {who.he} said. / /
-ending = {H} went home with a smile. / That night, {h} slept very well. / It was
- the best day for {h}. / And {h} was happy all day long. / Then {h} ran home to
- tell {his} mother. / At home, {h} ate warm soup and went to bed. / When the
- moon came up, {h} was fast asleep.
+ending = {H} went home with a smile. / That night, {h} slept very well. / For
+ {h}, it was the best day of the year. / And {h} was happy all day long. / Then
+ {h} ran home to tell {his} mother. / At home, {h} ate warm soup and went to
+ bed. / When the moon came up, {h} was fast asleep.
 both = From that day on, {h} and {p} were best friends. / {H} and {p} went home
  side by side. / {H} and {p} laughed all the way home. / After that, {h} and {p}
- played every day. / {H} and {p} were friends for ever.
+ played every day. / {H} and {p} were friends forever.
 together = {H} and {p} sat {here} and ate [cake / warm soup / bread and honey /
  sweet plums]. / They played {here} until the sun went down. / {P} smiled at
  {h}, and {h} smiled at {p}. / "You are my best friend," said {p}. "And you are
@@ -93,75 +97,74 @@ story = {lost} / {stuck} / {share} / {learn} / {meet} / {build} / {gift} /
 lost = {cast}{toy=toys}{c=colors}{spot=spots}{H} and the {t}~ {opening} {detail}
  [{He} had {a t}. {He} took the {t} everywhere. / {He} loved {his} {t} more than
  anything. / What {he} loved most was {his} {t}.]~ {when}, [{h} could not find
- {his} {t}. / {h} lost {his} {t} {here}. / the {t} was gone! / {h} went to the
- {place} and came back without {his} {t}.] {sad} {look} {look}~ [Then {h} met
- {who}. "Did you see my {t}?" {he} asked. / {Who} came by. "Why are you so sad?"
- asked {guide}. "I lost my {t}," said {h}. / So {h} asked {who}. "Where is my
- {t}?"] ["I saw {a t} {spot}," said {guide}. / "There is {a t} {spot}," {who.he}
- said. / {Guide} thought for a moment. "Look {spot}," {who.he} said.]~ [{H}
- looked {spot}. There was the {t}! / They went to look, and {spot} they found
- the {t}.] {glad}~ {thanks} {welcome} [{He} never lost {his} {t} again. / {He}
- put the {t} in a safe place. / From then on, {he} took good care of the {t}.]
- {ending}
+ {his} {t}. / {h} lost {his} {t} {here}. / the {t} was gone! / {h} came home
+ from the {place} without {his} {t}.] {sad} {look} {look}~ [Then {h} met {who}.
+ "Did you see my {t}?" {he} asked. / {Who} came by. "Why are you so sad?" asked
+ {guide}. "I lost my {t}," said {h}. / So {h} asked {who}. "Where is my {t}?"]
+ ["I saw {a t} {spot}," said {guide}. / "There is {a t} {spot}," {who.he} said.
+ / {Guide} thought for a moment. "Look {spot}," {who.he} said.]~ [{H} looked
+ {spot}. There was the {t}! / They went to look, and {spot} they found the {t}.]
+ {glad}~ {thanks} {welcome} [{H} never lost {his} {t} again. / {H} put the {t}
+ in a safe place. / From then on, {h} took good care of the {t}.] {ending}
 look = {He} looked {spots}, but the {toy} was not there. / {He} looked {spots}.
  No {toy}! / {H} looked {spots}, but {he} found only [a leaf / an ant / a snail
- / an egg / an acorn]. / {H} ran to look {spots}. It was not there.
-babies(where out) = kitten|in a tall tree|the tree / lamb|in the deep mud|the
- mud / duckling|in a deep hole|the hole / puppy|under a fence|there / chick|in
- an old bucket|the bucket
+ / an acorn]. / {H} ran to look {spots}. It was not there.
+babies(where get out) = kitten|in a tall tree|get down|down from the tree /
+ lamb|in the deep mud|get out|out of the mud / duckling|in a deep hole|get
+ out|out of the hole / puppy|under a fence|get out|out from under the fence /
+ chick|in an old well|get out|out of the well
 stuck = {cast}{baby=babies}{tool=tools}{H} and the {baby}~ {opening} {detail}~
  {when}, {h} went for a walk {here}. {weather} [{He} heard a tiny voice. A
  {baby} was stuck {baby.where}! / There was a {baby} {baby.where}. It could not
- get out.] ["Help! Help!" cried the {baby}. / The {baby} was cold and afraid. /
- "I want my mother," said the {baby}.]~ {try} {try} [So {he} ran to get {who}.
+ {baby.get}.] ["Help! Help!" cried the {baby}. / The {baby} was cold and afraid.
+ / "I want my mother," said the {baby}.]~ {try} {try} [So {he} ran to get {who}.
  "Come quickly! A {baby} is stuck {baby.where}," said {h}. / Then {who} came by.
  "Can you help the {baby}?" asked {h}. "Yes, I can," said {guide}. / Then {h}
  saw {who}. "We must help the {baby}!" {he} said. "Let us do it together," said
- {guide}.]~ {Guide} brought {a tool}. [With the {tool}, they got the {baby} out
- of {baby.out}. / They used the {tool}, and soon the {baby} was free.] {glad}~
- [The {baby} was safe. It went back to its mother. / "You saved me!" said the
- {baby}. / The {baby} gave {h} a kiss on the nose. / The {baby} was happy and
- not afraid any more.] {thanks} {ending}
-try = {H} tried to reach the {baby}, but {he} was too small. / {He} took a
- stick, but the stick was too short. / {He} pulled and pulled, but the {baby}
- was still stuck. / {He} called out loud, but no one came.
+ {guide}.]~ {Guide} brought {a tool}. [With the {tool}, they got the {baby}
+ {baby.out}. / They used the {tool}, and soon the {baby} was free.] {glad}~ [The
+ {baby} was safe. It went back to its mother. / "You saved me!" said the {baby}.
+ / The {baby} gave {h} a kiss on the nose. / The {baby} was happy and not afraid
+ any more.] {thanks} {ending}
+try = {H} tried to reach the {baby}, but it was too far away. / {H} took a
+ stick, but the stick was too short. / {H} called for help, but no one came. /
+ {H} told the {baby} not to be afraid.
 tools = long rope / tall ladder / strong net / big basket / long pole
 fruits(color) = apples|red / plums|purple / pears|green / berries|blue /
- carrots|orange / nuts|brown / cherries|red / eggs|white
+ carrots|orange / nuts|brown / cherries|red / peaches|yellow
 sums(give left) = three|one|two / three|two|one / four|two|two / four|one|three
  / five|two|three / five|three|two / six|three|three / seven|three|four /
  eight|four|four / ten|five|five
 share = {cast}{fruit=fruits}{n=sums}{u=n.give}{k=n.left}{H} and the {n} {fruit}~
  {opening} {detail} {when}, [{h} found {n} {fruit.color} {fruit}. / {his} mother
  gave {h} {n} {fruit.color} {fruit}. / {h} went to the market and got {n}
- {fruit.color} {fruit}.]~ [{H} met {p} {here}. {P} was {a p.kind}, and {p.he}
- looked sad. "I am so hungry," said {p}. "I have no {fruit}." / {P}, a {size}
- {p.kind}, sat {here}. "Why are you sad?" asked {h}. "I have no {fruit}, and I
- am hungry," said {p}. / Then {a p.kind} named {p} came by. "What do you have
- there?" asked {p}. "I have {n} {fruit}," said {h}. "I have none," said {p}.]~
- [{H} wanted to eat all {n} {fruit}. But {he} was kind. / {H} looked at {his}
- {fruit}. {He} counted them and smiled. / "Do not be sad," said {h}. "I will
- share my {fruit}."] [{He} gave {u} of the {n} {fruit} to {p}. Now {h} had {k}
- and {p} had {u}. / {H} kept {k} of the {n} {fruit} and gave {u} to {p}. "{U}
- for you and {k} for me," said {h}.]~ {together} [The {fruit.color} {fruit}
- tasted very good. / {H} learned that it is good to share. / The {fruit} were
- all gone, but they were happy.] {both}
+ {fruit.color} {fruit}.]~ [{H} met {a p.kind} named {p} {here}. {P} looked sad.
+ "I am so hungry," said {p}. "I have no {fruit}." / {P}, a {size} {p.kind}, sat
+ {here}. "Why are you sad?" asked {h}. "I have no {fruit}, and I am hungry,"
+ said {p}. / Then {a p.kind} named {p} came by. "What do you have there?" asked
+ {p}. "I have {n} {fruit}," said {h}. "I have none," said {p}.]~ [{H} wanted to
+ eat all {n} {fruit}. But {he} was kind. / {H} looked at {his} {fruit}. {He}
+ counted them and smiled. / "Do not be sad," said {h}. "I will share my
+ {fruit}."] [{He} gave {u} of the {n} {fruit} to {p}. Now {h} had {k} and {p}
+ had {u}. / {H} kept {k} of the {n} {fruit} and gave {u} to {p}. "{U} for you
+ and {k} for me," said {h}.]~ [They sat down {here} and ate. / They ate side by
+ side.] [The {fruit.color} {fruit} tasted very good. / {H} learned that it is
+ good to share. / The {fruit} were all gone, but they were happy.] {both}
 )"
 R"(
 skills(past) = swim|swam / ride a bike|rode a bike / sing a song|sang a song /
  climb a tree|climbed a tree / fly a kite|flew a kite / bake a cake|baked a cake
- / draw a cat|drew a cat / catch a ball|caught a ball / dance|danced / read a
- book|read a book
-learn = {cast}{skill=skills}How {h} learned to {skill}~ {opening} {detail} [{He}
+ / draw a cat|drew a cat / catch a ball|caught a ball / dance|danced
+learn = {cast}{skill=skills}How {h} learned to {skill}~ {opening} {home} [{He}
  wanted to {skill}, but {he} did not know how. / More than anything, {he} wanted
  to {skill}. / All {his} friends could {skill}, but {h} could not.]~ {when}, {h}
- tried to {skill}. [It was too hard. / {He} tried two times and fell down. /
- {He} tried again and again, but {he} could not {skill}. / "I can not do it,"
- {he} said.] {sad}~ [{Who} saw {h}. "Do not give up," said {guide}. / Then {h}
- met {who}. "Can you teach me to {skill}?" {he} asked. "Of course," said
+ tried to {skill}. [It was too hard. / {He} tried two times, but it did not
+ work. / {He} tried again and again, but {he} could not {skill}. / "I cannot do
+ it," {he} said.] {sad}~ [{Who} saw {h}. "Do not give up," said {guide}. / Then
+ {h} met {who}. "Can you teach me to {skill}?" {he} asked. "Of course," said
  {guide}. / {Who} came by. "I can show you how to {skill}," said {guide}.] ["Go
  slowly, and try one more time." / "Be brave. You can do it!" {who.he} said.]~
- [So {h} tried again on Monday. {He} tried again on Tuesday. / So {h} tried
+ [So {h} tried again that day. {He} tried again the next day. / So {h} tried
  again. This time it was a little better. / {H} looked and learned. {He} tried
  every day.] [And then {h} {skill.past}! / At last, {h} {skill.past}! / "Look at
  me!" said {h}. And {he} {skill.past}!] {glad}~ {thanks} [Now {h} could {skill},
@@ -171,42 +174,42 @@ games = hide and seek / ball / with {a colors} kite / in the sand / a funny game
  / with {a colors} ball
 meet = {cast}{game=games}{H} and {p}~ {opening} {detail} [But {h} had no
  friends. {He} was lonely. / {He} had many toys, but no one to play with. / {He}
- wanted to have a friend.]~ {when}, [{h} went to the {place}. / a new family
- came to the {place}.] {weather} [There {he} saw {a p.kind}. The {p.kind} was
- alone, too. / {A p.kind} sat {spots}. {P.he} looked shy. / {He} met {a size}
- {p.kind} there.]~ ["Hello! My name is {h}. What is your name?" asked {h}. "My
- name is {p}," said the {p.kind}. / "Hello, I am {p}," said the {p.kind}. "Who
- are you?" "I am {h}," said {h}. / {H} was shy, but {he} said hello. "Hello,"
- said the {p.kind}. "I am {p}."] ["Do you want to play with me?" asked {h}.
- "Yes, please!" said {p}. / "Can I play with you?" asked {p}. "Yes! Let us play
+ wanted to have a friend.]~ {when}, [{h} went to the {place}. / {h} went for a
+ walk {here}.] {weather} [There {he} saw {a p.kind}. The {p.kind} was alone,
+ too. / {A p.kind} sat {seats}. {P.he} looked shy. / {He} met {a size} {p.kind}
+ there.]~ ["Hello! My name is {h}. What is your name?" asked {h}. "My name is
+ {p}," said the {p.kind}. / "Hello, I am {p}," said the {p.kind}. "Who are you?"
+ "I am {h}," said {h}. / {H} was shy, but {he} said hello. "Hello," said the
+ {p.kind}. "I am {p}."] ["Do you want to play with me?" asked {h}. "Yes,
+ please!" said {p}. / "Can I play with you?" asked {p}. "Yes! Let us play
  {game}," said {h}. / "Will you be my friend?" asked {h}. {P} smiled and said
  yes.]~ [They played {game} all day. / {H} and {p} played {game} {here}. / First
  they ran, and then they played {game}.] {glad} {together}~ {both}
 works(of) = tree house|wood / boat|wood / sand castle|sand / bridge|stones /
  tower|blocks / tent|sticks and leaves / raft|logs / snowman|snow
 build = {cast}{work=works}{H} and the {work}~ {opening} {detail} [{He} wanted to
- make a {work}. / "I want to have a big {work}," said {h}.]~ {when}, [{h} went
- to the {place} to get {work.of}. Then {he} began to work. / {h} took some
- {work.of} and made a small {work}.] [But then the wind came. / But then it
- rained and rained. / But a big wave came.] [Crash! The {work} fell down. / The
+ make a {work}. / "I want to make a big {work}," said {h}.]~ {when}, [{h} went
+ out to get {work.of} and made a small {work}. / {h} took some {work.of} and
+ made a small {work}.] [But then a strong wind came. / But then it rained and
+ rained. / But then a big cow ran into it.] [Crash! The {work} fell apart. / The
  {work} broke into many pieces. / Soon there was no {work}, only {work.of}.]
  {sad}~ [{P} saw it. "I will help you," {p.he} said. / Then {p} came by. "Two
  can work better than one," said {p}.] [{P} held the {work.of}, and {h} did the
  rest. / {H} worked on the left, and {p} worked on the right. / First they made
  a plan. Then they got more {work.of}.]~ [Soon they had a new {work}. It was big
- and strong. / At last the {work} was done. It did not fall down.] {glad} ["We
+ and strong. / At last the {work} was done. It did not fall apart.] {glad} ["We
  made this {work} together," said {p}. / "Our {work} is the best," said {h}. /
  Everyone came to see the {work}.]~ {together} {both}
 gift = {cast}{toy=toys}{c=colors}{H} makes {a t}~ {opening} {detail} [{His} best
  friend was {a p.kind} named {p}. / {He} had a good friend, {a p.kind} named
- {p}.]~ [{when}, it was the birthday of {p}. / Soon it was the birthday of {p}.]
- ["What color do you like best?" asked {h}. "I like {c}," said {p}. / {H} knew
- that {p} liked {c} things. / "I love everything that is {c}," said {p}.]~ [{H}
- went to the market, but there was no {t}. / {H} thought and thought. What could
- {he} give to {p}?] [So {he} made {a t} with {his} own hands. / Then {he} met
- {who}. {Guide} gave {him} {c} paint, and {h} made {a t}. / {He} found an old
- {toy} and painted it {c}.]~ ["Happy birthday, {p}!" said {h}. "This is for
- you." {P} opened the box. / {H} gave the {toy} to {p}. "Happy birthday!" {he}
+ {p}.]~ [{when}, {p} said, "It is my birthday today!" / {P} was going to have a
+ birthday party.] ["What color do you like best?" asked {h}. "I like {c}," said
+ {p}. / {H} knew that {p} liked {c} things. / "I love everything that is {c},"
+ said {p}.]~ [{H} went to the market, but there was no {t}. / {H} thought and
+ thought. What could {he} give to {p}?] [So {he} made {a t} with {his} own
+ hands. / Then {he} met {who}. {Guide} gave {him} {c} paint, and {h} made {a t}.
+ / {He} found an old {toy} and painted it {c}.]~ ["Happy birthday, {p}!" said
+ {h}. "I made this for you." / {H} gave the {toy} to {p}. "Happy birthday!" {he}
  said.] ["{A t}! I love it," said {p}. / "Oh, {a t}! Thank you, {h}!" said
  {p}.]~ {together} {both}
 flocks(one color) = ducklings|duckling|yellow / chicks|chick|yellow /
@@ -220,16 +223,16 @@ count = {cast}{flock=flocks}{one=flock.one}{n=counts}{spot=spots}{H} and the {n}
  {He} had {n} {flock}. They were {flock.color} and soft. / {His} mother had {n}
  {flock.color} {flock}, and {h} loved them.]~ {when}, {h} counted the {flock}.
  "{N.say}." There were only {n.less}! One {one} was gone. {sad}~ {seek} {seek}
- [Then {he} asked {who}. "I saw a {flock.color} {one} {spot}," said {guide}. /
+ [Then {h} asked {who}. "I saw a {flock.color} {one} {spot}," said {guide}. /
  {Who} came by. "Look {spot}," said {guide}. "There is a {one}." / "Shh," said
  {who}. "I hear a {one} {spot}."]~ [{H} looked {spot}. There was the little
- {one}! It was asleep. / {H} ran to look. The {one} sat {spot} and ate grass. /
- And there it was, {spot}. The {one} was happy to see {h}.] {glad}~ {H} counted
+ {one}! It was asleep. / {H} ran to look. The {one} sat {spot} and waited. / And
+ there it was, {spot}. The {one} was happy to see {h}.] {glad}~ {H} counted
  again. "{N.all}!" All {n} {flock} were there. {thanks} {ending}
 seek = {He} looked {spots}, but the {one} was not there. / {H} called the {one},
  but it did not come. / "Little {one}, where are you?" called {h}.
-plants(color) = pumpkin|orange / carrot|orange / turnip|white / beet|red /
- potato|brown / cabbage|green
+plants(color) = carrot|orange / turnip|white / beet|red / potato|brown /
+ onion|yellow / radish|pink
 grow = {cast}{plant=plants}{c=plant.color}{H} and the big {plant}~ {opening}
  {detail} [{when}, {h} put a tiny seed in the ground. / {He} had one little
  seed, and {he} put it in the ground.]~ [{H} gave it water every day. / Every

@@ -5,7 +5,7 @@
 
 namespace aft::data {
 
-/// The built-in text, version 1: short stories for small children, about
+/// The built-in text, version 2: short stories for small children, about
 /// 1.1 MB of ASCII. Each story is a title line and a few one-line paragraphs;
 /// one empty line separates two stories. The text ends with a newline.
 ///

@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <numeric>
 
 #include "aft/base/random.h"
 #include "aft/data/download.h"
@@ -39,9 +38,9 @@ std::shared_ptr<Mapping> map_file(const std::string& path) {
     const int why = errno;
     const Dataset* known = find_dataset(path.substr(path.rfind('/') + 1));
     throw DataError(path + ": cannot be opened: " + std::strerror(why) +
-                    (known && why == ENOENT
-                         ? "; `aft data " + known->name + " --download` gets it"
-                         : ""));
+                    (known && why == ENOENT ? "; `aft data " + known->name +
+                                                  " --download` downloads it"
+                                            : ""));
   }
   struct stat info;
   auto map = std::make_shared<Mapping>();
@@ -94,69 +93,31 @@ Text Text::from(std::string bytes, const std::string& mode,
   return text;
 }
 
-namespace {
-
-/// Parses the output of Text::symbols().
-std::vector<int> parse_symbols(const std::string& text) {
-  std::vector<int> out;
-  std::array<bool, 256> seen{};
-  const auto digit = [](char c) {
-    const char* digits = "0123456789abcdef";
-    const char* at = c ? std::strchr(digits, c) : nullptr;
-    return at ? static_cast<int>(at - digits) : -1;
-  };
-  for (size_t i = 0; i + 1 < text.size(); i += 2) {
-    const int high = digit(text[i]), low = digit(text[i + 1]);
-    const int byte = 16 * high + low;
-    if (high < 0 || low < 0 || seen[static_cast<size_t>(byte)]) break;
-    seen[static_cast<size_t>(byte)] = true;
-    out.push_back(byte);
-  }
-  if (out.empty() || 2 * out.size() != text.size())
-    throw DataError(
-        "data.symbols must be different bytes in hexadecimal, got '" + text +
-        "'");
-  return out;
-}
-
-}  // namespace
-
 void Text::prepare(Bytes raw, const std::string& mode,
                    const std::string& symbols) {
-  mode_ = mode;
   constexpr int64_t kEnwik8 = 100000000;
   // The split is by raw bytes, before newlines are dropped.
   const int64_t a = raw.size == kEnwik8 ? 90000000 : raw.size / 10 * 9,
                 b = raw.size == kEnwik8 ? 95000000 : a + (raw.size - a) / 2;
   Bytes parts[3] = {
       {raw.data, a}, {raw.data + a, b - a}, {raw.data + b, raw.size - b}};
-  bytes_.resize(256);
-  std::iota(bytes_.begin(), bytes_.end(), 0);
-  if (mode == "txl" || mode == "eos") {
-    const bool newline = mode == "eos";
+  if (mode != "bytes") {
     std::array<int64_t, 256> counts{};
     for (int64_t i = 0; i < raw.size; ++i) ++counts[raw.data[i]];
-    if (!newline) counts['\n'] = 0;
-    if (symbols.empty()) {
-      std::stable_sort(bytes_.begin(), bytes_.end(),
-                       [&](int x, int y) { return counts[x] > counts[y]; });
-      while (!bytes_.empty() && counts[bytes_.back()] == 0) bytes_.pop_back();
-    } else {
-      bytes_ = parse_symbols(symbols);
-    }
-    std::fill(std::begin(symbols_), std::end(symbols_), -1);
-    for (size_t i = 0; i < bytes_.size(); ++i)
-      symbols_[bytes_[i]] = static_cast<int>(i);
+    codec_ = symbols.empty() ? TextCodec::from_counts(mode, counts)
+                             : TextCodec(mode, symbols);
     for (int byte = 0; byte < 256; ++byte) {
-      if (counts[static_cast<size_t>(byte)] > 0 && symbols_[byte] < 0)
-        throw DataError("has a byte of value " + std::to_string(byte) +
-                        ", which the text that the model knows had not");
+      if (counts[static_cast<size_t>(byte)] > 0 &&
+          codec_.symbol_of(static_cast<uint8_t>(byte)) < 0 &&
+          !(byte == '\n' && mode == "txl"))
+        throw DataError("contains byte " + std::to_string(byte) +
+                        ", which does not occur in the model's text");
     }
     prepared_.reserve(static_cast<size_t>(raw.size));
     int64_t ends[3];
     for (int p = 0; p < 3; ++p) {
       for (int64_t i = 0; i < parts[p].size; ++i) {
-        const int symbol = symbols_[parts[p].data[i]];
+        const int symbol = codec_.symbol_of(parts[p].data[i]);
         if (symbol >= 0) prepared_.push_back(static_cast<uint8_t>(symbol));
       }
       ends[p] = static_cast<int64_t>(prepared_.size());
@@ -165,29 +126,13 @@ void Text::prepare(Bytes raw, const std::string& mode,
       const int64_t from = p ? ends[p - 1] : 0;
       parts[p] = {prepared_.data() + from, ends[p] - from};
     }
-  } else if (mode == "bytes") {
-    for (int i = 0; i < 256; ++i) symbols_[i] = i;
-  } else {
-    throw DataError("the preparation must be bytes, txl or eos, got '" + mode +
-                    "'");
   }
-  vocabulary_ = static_cast<int64_t>(bytes_.size());
   train_ = parts[0], valid_ = parts[1], test_ = parts[2];
 }
 
 Bytes Text::split(const std::string& name) const {
-  if (name == "train") return train_;
-  if (name == "valid") return valid_;
-  if (name == "test") return test_;
-  throw DataError("the split must be train, valid or test, got '" + name + "'");
-}
-
-std::string Text::symbols() const {
-  std::string out;
-  if (mode_ == "bytes") return out;
-  const char* digits = "0123456789abcdef";
-  for (const int byte : bytes_) out += {digits[byte / 16], digits[byte % 16]};
-  return out;
+  const Bytes parts[] = {train_, valid_, test_};
+  return parts[split_number(name)];
 }
 
 std::string Text::fingerprint() const {
@@ -210,7 +155,7 @@ Windows::Windows(int64_t size, int64_t T, uint64_t seed)
   if (size < 2 * T || order_.count() < 1) {
     throw DataError("a training text of " + std::to_string(size) +
                     " bytes is too short for windows of " + std::to_string(T) +
-                    ": it takes at least " + std::to_string(2 * T));
+                    ": it needs at least " + std::to_string(2 * T));
   }
 }
 

@@ -1,5 +1,4 @@
-// Text as bytes: files, splits, preparation modes, and the order of training
-// windows.
+// Texts to train on: files, splits, and the order of training windows.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "aft/data/data.h"
+#include "aft/data/text_codec.h"
 
 namespace aft::data {
 
@@ -16,19 +16,16 @@ namespace aft::data {
 /// same proportions. Files are memory mapped, so only the pages in use are
 /// read.
 ///
-/// Preparation modes, as used in the literature for enwik8:
-///   bytes  every byte is a symbol; the vocabulary is 256
-///   txl    Transformer-XL's: newlines are dropped, and symbols are numbered by
-///          frequency over the whole text
-///   eos    the same, but the newline is kept as a symbol
-/// Bits per character are not comparable between modes: they count different
-/// symbols.
+/// The parts hold the symbols of the text's codec, as a model reads them. Bits
+/// per character are not comparable between the modes of text_codec.h: they
+/// count different symbols.
 class Text {
  public:
   /// Opens a file; path "" is the built-in text (stories.h). To evaluate a
   /// model on another text than its own (txl and eos), `symbols` is what
-  /// symbols() of the model's text returned; a byte without a symbol there is
-  /// an error. Otherwise it is "". Throws DataError, which names the file.
+  /// codec().symbols() of the model's text returned; a byte without a symbol
+  /// there is an error. Otherwise it is "". Throws DataError, which names the
+  /// file.
   static Text open(const std::string& path, const std::string& mode,
                    const std::string& symbols = "");
   /// The same for a text in memory, which may be empty.
@@ -41,15 +38,9 @@ class Text {
   /// The part called train, valid or test. Throws DataError for other names.
   Bytes split(const std::string& name) const;
 
-  int64_t vocabulary() const { return vocabulary_; }
-  /// The bytes of all symbols in order, in hexadecimal; "" for mode bytes.
-  std::string symbols() const;
+  const TextCodec& codec() const { return codec_; }
   /// Identifies the text: its size and a hash of samples of the training part.
   std::string fingerprint() const;
-  /// Convert between symbols and bytes; symbol_of is -1 for a byte without a
-  /// symbol.
-  int byte_of(int64_t symbol) const { return bytes_[symbol]; }
-  int symbol_of(uint8_t byte) const { return symbols_[byte]; }
 
  private:
   void prepare(Bytes raw, const std::string& mode, const std::string& symbols);
@@ -57,10 +48,7 @@ class Text {
   std::shared_ptr<const void> owner_;
   std::vector<uint8_t> prepared_;
   Bytes train_, valid_, test_;
-  std::string mode_;
-  int64_t vocabulary_ = 256;
-  std::vector<int> bytes_;
-  int symbols_[256];
+  TextCodec codec_;
 };
 
 /// The start positions of training windows of T + 1 bytes. An epoch visits all

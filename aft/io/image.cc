@@ -1,10 +1,10 @@
-// PNG and JPEG with libpng and libjpeg, which leave by longjmp when they fail.
-// So every function here that calls setjmp, and every callback, owns no object
-// with a destructor: those belong to the callers, and nothing is skipped.
+// PNG and JPEG with libpng and libjpeg, which report errors by longjmp. A
+// longjmp skips destructors, so functions here that call setjmp, and all
+// callbacks, own no objects with a destructor; their callers do.
 #include "aft/io/image.h"
 
 // clang-format off
-#include <cstdio>  // jpeglib.h needs it before
+#include <cstdio>  // must precede jpeglib.h
 #include <jpeglib.h>
 // clang-format on
 #include <jerror.h>
@@ -22,8 +22,8 @@ namespace aft::io {
 namespace {
 
 constexpr size_t kMaxBytes = 1'000'000'000;
-// A file of a few kB can ask for a pass over all pixels in every 10 bytes. Real
-// ones have about ten scans.
+// A hostile file can demand a pass over all pixels for every 10 bytes. Real
+// files have about ten scans.
 constexpr int kMaxScans = 200;
 
 [[noreturn]] void fail(const std::string& name, const std::string& what) {
@@ -36,9 +36,9 @@ void check_bytes(const std::string& name, uint64_t size) {
                  std::to_string(size));
 }
 
-// ---- Out of a library -------------------------------------------------------
+// ---- Errors of the libraries ------------------------------------------------
 
-// Where a failing library jumps to, and what it said.
+// Where a failing library jumps to, and its message.
 struct Escape {
   std::jmp_buf where;
   char message[JMSG_LENGTH_MAX] = "";
@@ -61,10 +61,11 @@ struct Escape {
 
 // ---- PNG --------------------------------------------------------------------
 
-// A reader: open() finds the size, can_hold() tells whether a file of `size`
-// bytes may have so many pixels, read() fills height * width * channels bytes,
-// blend() is what a channel of value c becomes with the fourth one, a.
-// False: message() says why, and only the destructor may follow.
+// Readers have the same interface: open() reads the size; can_hold() returns
+// whether a file of `size` bytes can have that many pixels; read() writes
+// height * width * channels bytes; blend() combines a channel c with the fourth
+// channel. If one of them returns false, message() is the reason and the reader
+// is unusable.
 class PngReader {
  public:
   static constexpr char kFormat[] = "PNG";
@@ -76,15 +77,16 @@ class PngReader {
 
   bool open() {
     if (setjmp(escape_.where)) return false;
-    // A warning is an error too: a wrong checksum, a tRNS that is dropped.
+    // Warnings are errors too, such as a wrong checksum or an ignored tRNS.
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &escape_, leave_png,
                                   leave_png);
     if (png_) info_ = png_create_info_struct(png_);
     if (!info_) leave(&escape_, "out of memory");
     png_set_read_fn(png_, this, take);
-    png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // ours: later
-    // Text, profiles, gamma and all else that does not make the pixels is
-    // skipped unread: nothing to unpack, nothing to warn of. tRNS stays.
+    png_set_user_limits(png_, PNG_UINT_31_MAX,
+                        PNG_UINT_31_MAX);  // checked later
+    // Skip text, profiles, gamma and everything else that does not affect pixel
+    // values, without decompressing it or warning about it. tRNS is kept.
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     png_read_info(png_, info_);
     height = png_get_image_height(png_, info_);
@@ -96,8 +98,8 @@ class PngReader {
     return true;
   }
 
-  // Deflate makes at most 258 bytes of 2 bits, 1032 of a byte; each row has a
-  // byte for its filter. Interlaced, they are not less.
+  // Deflate expands 2 bits to at most 258 bytes, so a byte to 1032. Each row
+  // also has a filter byte; interlacing only adds rows.
   bool can_hold(size_t size) const {
     const uint64_t row = 1 + png_get_rowbytes(png_, info_);
     return static_cast<uint64_t>(height) * row <= 1032 * uint64_t{size};
@@ -109,7 +111,7 @@ class PngReader {
     int64_t stride = width * channels;
     const bool palette =
         png_get_color_type(png_, info_) == PNG_COLOR_TYPE_PALETTE;
-    if (palette) {  // the indices first, in the last bytes of out
+    if (palette) {  // first read the indices into the last bytes of out
       png_set_packing(png_);
       rows += height * (stride - width);
       stride = width;
@@ -141,8 +143,8 @@ class PngReader {
   int64_t height = 0, width = 0, channels = 0;
 
  private:
-  // libpng would do this too, but make a pixel outside the palette black. out
-  // never overtakes index.
+  // libpng can do this too, but it makes pixels outside the palette black.
+  // `out` never overtakes `index`.
   void look_up(const uint8_t* index, uint8_t* out) {
     png_colorp colors = nullptr;
     png_bytep alphas = nullptr;
@@ -212,7 +214,7 @@ class PngWriter {
     bool good = true;
     try {
       self->bytes.append(reinterpret_cast<const char*>(data), size);
-    } catch (...) {  // must not pass through C, nor be jumped out of
+    } catch (...) {  // exceptions must not pass through C code
       good = false;
     }
     if (!good) leave(&self->escape_, "out of memory");
@@ -241,7 +243,7 @@ class JpegReader {
     errors_.emit_message = warn;
     if (setjmp(escape_.where)) return false;
     jpeg_create_decompress(&jpeg_);
-    progress_.progress_monitor = watch;
+    progress_.progress_monitor = limit_scans;
     jpeg_.progress = &progress_;
     jpeg_mem_src(&jpeg_, data_, static_cast<unsigned long>(size_));
     jpeg_read_header(&jpeg_, TRUE);
@@ -253,11 +255,11 @@ class JpegReader {
     return true;
   }
 
-  // With Huffman's codes each block of 8 x 8 has at least a bit, the first of
-  // its DC; of two channels with 4 x 1 and 1 x 4 samples, each has a block in
-  // 256 pixels. So there are at most 1024 pixels a byte. Arithmetic codes have
-  // no such bound; four times that takes all of them but large pictures of one
-  // colour.
+  // With Huffman coding each 8 x 8 block has at least one bit, the first of its
+  // DC. With two channels of 4 x 1 and 1 x 4 subsampling, each has one block
+  // per 256 pixels, so there are at most 1024 pixels per byte. Arithmetic
+  // coding has no such bound; four times as much accepts all files except large
+  // images of a single colour.
   bool can_hold(size_t size) const {
     return static_cast<uint64_t>(height * width) <= 4096 * uint64_t{size};
   }
@@ -265,8 +267,8 @@ class JpegReader {
   bool read(uint8_t* out) {
     if (setjmp(escape_.where)) return false;
     jpeg_start_decompress(&jpeg_);
-    // The first scan of a channel hands over its table. libjpeg does not mind
-    // if no scan comes: the channel would be grey.
+    // The first scan of a channel provides its table. Without a scan libjpeg
+    // would silently return a grey channel.
     for (int c = 0; c < jpeg_.num_components; ++c) {
       if (!jpeg_.comp_info[c].quant_table)
         leave(&escape_, "a channel is missing");
@@ -289,15 +291,15 @@ class JpegReader {
 
  private:
   static void warn(j_common_ptr jpeg, int level) {
-    // Below 0: "corrupt data", "premature end". Old cameras have made up
-    // versions of JFIF, which means nothing. Stray bytes before a marker take
-    // nothing from the picture; some files of ImageNet have them.
+    // Below 0: "corrupt data", "premature end". Old cameras write unknown JFIF
+    // versions, which is harmless, as are stray bytes before a marker, which
+    // some ImageNet files have.
     const int code = jpeg->err->msg_code;
     if (level < 0 && code != JWRN_JFIF_MAJOR && code != JWRN_EXTRANEOUS_DATA)
       leave_jpeg(jpeg);
   }
 
-  static void watch(j_common_ptr jpeg) {
+  static void limit_scans(j_common_ptr jpeg) {
     const auto* self = reinterpret_cast<j_decompress_ptr>(jpeg);
     if (self->input_scan_number <= kMaxScans) return;
     leave(static_cast<Escape*>(jpeg->client_data), "too many scans");
@@ -317,7 +319,7 @@ template <typename Reader>
 Image decode(const uint8_t* data, size_t size, const std::string& name) {
   Reader reader(data, size);
   const auto refuse = [&] {
-    fail(name, std::string("must be a good ") + Reader::kFormat +
+    fail(name, std::string("must be a valid ") + Reader::kFormat +
                    ", got: " + reader.message());
   };
   if (!reader.open()) refuse();
@@ -346,7 +348,7 @@ Image decode(const uint8_t* data, size_t size, const std::string& name) {
   return image;
 }
 
-// The first bytes, for a message.
+// The first bytes, for error messages.
 std::string beginning(const uint8_t* data, size_t size) {
   return base::printable({data, data + std::min<size_t>(size, 8)});
 }
@@ -376,7 +378,7 @@ std::string encode_png(const Image& image, const std::string& name) {
   internal::check_image(name, image);
   PngWriter writer;
   if (!writer.write(image)) {
-    fail(name, std::string("cannot be made a PNG: ") + writer.message());
+    fail(name, std::string("cannot be encoded as PNG: ") + writer.message());
   }
   return std::move(writer.bytes);
 }

@@ -28,8 +28,7 @@ struct Image {
 ///   16 bits           round(value / 257), applied before alpha
 ///   alpha, tRNS       blended over white: round((c a + 255 (255 - a)) / 255)
 ///   CMYK, YCCK        round(c k / 255), where 255 means no ink, as Adobe
-///   writes
-///                     them; without the Adobe marker, 0 means no ink
+///                     writes it; without the Adobe marker, 0 means no ink
 ///
 /// Throws an Error that names the file, what was expected and what was found.
 /// Truncated files, wrong checksums and corrupt data are errors too, although

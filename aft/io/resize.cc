@@ -1,6 +1,6 @@
-// A change of size as Pillow does it: output i, at centre (i + 1/2) s of the
-// input, s = from / to, is sum_j w_j x_j / sum_j w_j, with w_j = bicubic((j +
-// 1/2 - centre) / max(s, 1)) in fixed point.
+// Resizing as in Pillow: output i, centred at (i + 1/2) s in the input with s =
+// from / to, is sum_j w_j x_j / sum_j w_j, with w_j = bicubic((j + 1/2 -
+// centre) / max(s, 1)) in fixed point.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +13,7 @@ namespace {
 using internal::check_image;
 using internal::check_size;
 
-constexpr int kBits = 22;  // of a weight's fraction, as in Pillow
+constexpr int kBits = 22;  // fraction bits of a weight, as in Pillow
 constexpr int32_t kHalf = 1 << (kBits - 1);
 
 uint8_t rounded(int32_t sum) {
@@ -34,8 +34,8 @@ struct Taps {
   std::vector<int32_t> weight;
 };
 
-// Output i of `to`, of an input of `from`. The order of the operations is
-// Pillow's: the last bit of a weight hangs on it.
+// The taps of output i of `to` from an input of size `from`. The order of the
+// operations is Pillow's, since it affects the last bit of a weight.
 Taps taps(int64_t from, int64_t to, int64_t i) {
   const double scale = static_cast<double>(from) / static_cast<double>(to);
   const double wide = std::max(scale, 1.0);
@@ -61,8 +61,8 @@ Taps taps(int64_t from, int64_t to, int64_t i) {
 
 Image resize_x(const Image& in, int64_t width) {
   Image out{in.height, width, std::vector<uint8_t>(in.height * width * 3)};
-  // In blocks of columns: the weights of a very wide picture are larger than
-  // the picture.
+  // In blocks of columns: the weights of a very wide image are larger than the
+  // image.
   constexpr int64_t kBlock = 64;
   for (int64_t x0 = 0; x0 < width; x0 += kBlock) {
     std::vector<Taps> block;
@@ -130,8 +130,8 @@ void check_image(const std::string& name, const Image& image) {
 
 Image resize(const Image& image, int64_t height, int64_t width) {
   check_image("resize", image);
-  check_size("resize: the new picture", height, width);
-  check_size("resize: the picture between the passes", image.height, width);
+  check_size("resize: the new size", height, width);
+  check_size("resize: the image between the passes", image.height, width);
   if (width == image.width) {
     return height == image.height ? image : resize_y(image, height);
   }
@@ -142,7 +142,7 @@ Image resize(const Image& image, int64_t height, int64_t width) {
 
 Image cover(const Image& image, int64_t height, int64_t width) {
   check_image("cover", image);
-  check_size("cover: the new picture", height, width);
+  check_size("cover: the new size", height, width);
   const int64_t h = image.height, w = image.width;
   int64_t full_height = height, full_width = width;
   if (height * w >= width * h) {
@@ -150,7 +150,7 @@ Image cover(const Image& image, int64_t height, int64_t width) {
   } else {
     full_height = (2 * h * width + w) / (2 * w);
   }
-  check_size("cover: the picture before the cut", full_height, full_width);
+  check_size("cover: the image before cropping", full_height, full_width);
   const Image full = resize(image, full_height, full_width);
   const int64_t top = (full_height - height) / 2;
   const int64_t left = (full_width - width) / 2;

@@ -10,6 +10,7 @@
 
 #include "aft/data/augment.h"
 #include "aft/data/image_files.h"
+#include "aft/data/image_input.h"
 #include "aft/io/run_directory.h"
 #include "aft/models/classifier.h"
 #include "aft/models/resnet.h"
@@ -19,10 +20,6 @@ namespace aft::tasks {
 namespace {
 
 constexpr int64_t kClasses = 1000;  // default
-
-// ImageNet's, for channels in [0, 1].
-constexpr float kMean[] = {0.485f, 0.456f, 0.406f},
-                kStd[] = {0.229f, 0.224f, 0.225f};
 
 void check(bool good, const std::string& what) {
   if (!good) throw base::ConfigError(what);
@@ -183,50 +180,6 @@ std::shared_ptr<models::ImageNetwork> make_network(const Json& model) {
   return models::Classifier(config_as<models::ClassifierConfig>(model)).ptr();
 }
 
-void normalise(const io::Image& image, float* to) {
-  const int64_t n = image.height * image.width;
-  for (int c = 0; c < 3; ++c) {
-    const float scale = 1 / (255 * kStd[c]), shift = kMean[c] / kStd[c];
-    const uint8_t* from = image.rgb.data() + c;
-    float* plane = to + c * n;
-    for (int64_t i = 0; i < n; ++i)
-      plane[i] = static_cast<float>(from[3 * i]) * scale - shift;
-  }
-}
-
-io::Image centre(const io::Image& image, int64_t height, int64_t width,
-                 double crop_share) {
-  // As in torchvision: the fitting side is floor(size / crop), the other one is
-  // truncated, and half pixels of the crop offset are rounded to even.
-  const double h = static_cast<double>(image.height),
-               w = static_cast<double>(image.width),
-               want_h = std::floor(static_cast<double>(height) / crop_share),
-               want_w = std::floor(static_cast<double>(width) / crop_share);
-  const bool by_height = want_h * w >= want_w * h;
-  const int64_t new_h = static_cast<int64_t>(
-                    by_height ? want_h : std::floor(want_w * h / w)),
-                new_w = static_cast<int64_t>(
-                    by_height ? std::floor(want_h * w / h) : want_w);
-  const bool same = new_h == image.height && new_w == image.width;
-  const io::Image scaled = same ? image : io::resize(image, new_h, new_w);
-  const auto start = [](int64_t all, int64_t part) {
-    return static_cast<int64_t>(
-        std::nearbyint(static_cast<double>(all - part) / 2));
-  };
-  return data::crop(scaled,
-                    {start(new_h, height), start(new_w, width), height, width});
-}
-
-void augment(const LabelledConfig& config, const io::Image& image,
-             uint64_t random, float* to) {
-  base::Random draw(random);
-  const data::AugmentConfig how{config.crop_area,      1,
-                                config.flip,           config.rand_ops,
-                                config.rand_magnitude, config.rand_std};
-  normalise(augment(image, config.height, config.width, how, draw), to);
-  data::random_erase(to, config.height, config.width, config.erase, draw);
-}
-
 ClassificationTask::ClassificationTask(const ClassificationConfig& config,
                                        data::LabelledImages pictures)
     : config_(config),
@@ -250,8 +203,11 @@ ClassificationTask::ClassificationTask(const ClassificationConfig& config,
       3 * config.data.height * config.data.width,
       [this, own](int64_t place, float* to) {
         const int64_t number = example(place), chosen = picture(number);
-        augment(config_.data, pictures_->read(chosen),
-                base::mix(own, static_cast<uint64_t>(number)), to);
+        const LabelledConfig& data = config_.data;
+        data::training_input(pictures_->read(chosen), data.height, data.width,
+                             {data.crop_area, 1, data.flip, data.rand_ops,
+                              data.rand_magnitude, data.rand_std, data.erase},
+                             base::mix(own, static_cast<uint64_t>(number)), to);
         return pictures_->label(chosen);
       },
       config.data.workers);
@@ -345,9 +301,8 @@ Accuracy evaluate(models::ImageNetwork& model,
       3 * how.height * how.width,
       [&](int64_t i, float* to) {
         const int64_t picture = part[static_cast<size_t>(i)];
-        normalise(
-            centre(pictures.read(picture), how.height, how.width, how.crop),
-            to);
+        data::evaluation_input(pictures.read(picture), how.height, how.width,
+                               how.crop, to);
         return to_model[static_cast<size_t>(pictures.label(picture))];
       },
       how.workers, all);

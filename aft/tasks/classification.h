@@ -62,24 +62,6 @@ std::shared_ptr<models::ImageNetwork> make_network(const Json& model);
 
 TaskKind classification_kind();
 
-/// Converts an image to the network's input, `to` [3, height, width]: subtracts
-/// ImageNet's mean from each channel and divides by its standard deviation.
-/// `to` has the size of the image.
-void normalise(const io::Image& image, float* to);
-
-/// Prepares an image for evaluation, as torchvision and timm do: scales it
-/// (bicubic) to cover height / crop x width / crop and crops the centre of
-/// height x width. For a square, the short side becomes floor(size / crop).
-/// Throws io::Error.
-io::Image centre(const io::Image& image, int64_t height, int64_t width,
-                 double crop);
-
-/// Prepares an image for training: crop, flip, RandAugment, normalisation and
-/// erasing, all determined by `random`. `to` is [3, config.height,
-/// config.width]. Throws io::Error.
-void augment(const LabelledConfig& config, const io::Image& image,
-             uint64_t random, float* to);
-
 /// Trains a classifier.
 class ClassificationTask : public train::Task {
  public:
@@ -116,9 +98,9 @@ struct Accuracy {
 
 /// Measures the accuracy of a model on one part of a data set. to_model: the
 /// model's class for each class of the data, as returned by match_classes. how:
-/// height, width and crop as in centre(), and workers. Throws data::DataError
-/// for an image of a class that the model does not know, io::Error for one that
-/// cannot be read.
+/// height, width and crop as in data::centre_crop, and workers. Throws
+/// data::DataError for an image of a class that the model does not know,
+/// io::Error for one that cannot be read.
 Accuracy evaluate(models::ImageNetwork& model,
                   const data::LabelledImages& pictures,
                   const data::LabelledPart& part,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "aft/data/augment.h"
 #include "aft/data/image_files.h"
 #include "aft/nn/block.h"
 
@@ -72,23 +73,6 @@ TaskKind image_kind() {
       model};
 }
 
-void augment(const ImageDataConfig& config, const uint8_t* from,
-             uint64_t random, uint8_t* to) {
-  const int64_t width = config.width;
-  const bool flip = config.flip && (random & 1) != 0;
-  const uint64_t values = 2 * static_cast<uint64_t>(config.shift) + 1;
-  const int add =
-      static_cast<int>((random >> 1) % values) - static_cast<int>(config.shift);
-  for (int64_t y = 0; y < config.height; ++y) {
-    for (int64_t x = 0; x < width; ++x) {
-      const uint8_t* pixel =
-          from + 3 * (y * width + (flip ? width - 1 - x : x));
-      for (int c = 0; c < 3; ++c)
-        *to++ = static_cast<uint8_t>(std::clamp(pixel[c] + add, 0, 255));
-    }
-  }
-}
-
 ImageTask::ImageTask(const ImageConfig& config, data::RawImages pictures)
     : config_(config),
       pictures_(std::move(pictures)),
@@ -106,9 +90,11 @@ torch::Tensor ImageTask::loss(int64_t first, int64_t count, uint64_t seed) {
   std::vector<uint8_t> batch(static_cast<size_t>(count * part.size));
   const uint64_t own = base::mix(static_cast<uint64_t>(config_.train.seed), 3);
   for (int64_t i = 0; i < count; ++i) {
-    augment(config_.data, part[order_.at(first + i)],
-            base::mix(own, static_cast<uint64_t>(first + i)),
-            batch.data() + i * part.size);
+    const ImageDataConfig& data = config_.data;
+    data::flip_and_shift(part[order_.at(first + i)], data.height, data.width,
+                         data.flip, data.shift,
+                         base::mix(own, static_cast<uint64_t>(first + i)),
+                         batch.data() + i * part.size);
   }
   return -model_.log_prob(batch.data(), count, seed).mean();
 }

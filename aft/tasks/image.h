@@ -39,12 +39,6 @@ using ImageConfig = RunConfig<Json, ImageDataConfig>;
 
 TaskKind image_kind();
 
-/// Augments a training image as in the paper: mirrors it or not, and adds one
-/// integer to all sub-pixels, clipped to [0, 255], both determined by `random`.
-/// `from` and `to` are [height, width, 3] and must not overlap.
-void augment(const ImageDataConfig& config, const uint8_t* from,
-             uint64_t random, uint8_t* to);
-
 /// Trains a model on images.
 class ImageTask : public train::Task {
  public:

@@ -38,7 +38,7 @@ std::unique_ptr<train::Task> make(Json& json, const ProgressCallback&) {
   check_fingerprint(data.path.empty() ? "the built-in text" : data.path,
                     data.fingerprint, found);
   if (!data.path.empty()) data.path = absolute(data.path);
-  data.symbols = text.symbols(), data.fingerprint = found;
+  data.symbols = text.codec().symbols(), data.fingerprint = found;
   json = base::to_json(config);
   return std::make_unique<LanguageTask>(config, std::move(text));
 }
@@ -57,8 +57,8 @@ LanguageTask::LanguageTask(const LanguageConfig& config, data::Text text)
       text_(std::move(text)),
       windows_(text_.train().size, config.model.length,
                static_cast<uint64_t>(config.train.seed)) {
-  TORCH_CHECK(config.model.vocabulary >= text_.vocabulary(),
-              "model.vocabulary must be ", text_.vocabulary(),
+  TORCH_CHECK(config.model.vocabulary >= text_.codec().vocabulary(),
+              "model.vocabulary must be ", text_.codec().vocabulary(),
               " or more for this text, got ", config.model.vocabulary);
   TORCH_CHECK(std::min(text_.valid().size, config.data.valid_bytes) >= 2,
               "validation needs at least 2 symbols, but the text has ",

@@ -14,7 +14,7 @@ struct TextConfig {
   std::string mode = "bytes";  ///< see data::Text: bytes, txl or eos
   int64_t valid_bytes =
       100000;               ///< bytes of the validation part used in training
-  std::string symbols;      ///< set by a run: data::Text::symbols()
+  std::string symbols;      ///< set by a run: data::TextCodec::symbols()
   std::string fingerprint;  ///< set by a run: data::Text::fingerprint()
 
   template <class Self, class F>

@@ -9,6 +9,7 @@
 
 #include "aft/base/escape.h"
 #include "aft/data/image_files.h"
+#include "aft/data/image_input.h"
 #include "aft/tasks/classification.h"
 #include "cli/commands.h"
 #include "cli/model.h"
@@ -58,7 +59,7 @@ void run(const Options& o) {
       3 * height * width,
       [&](int64_t i, float* to) {
         const io::Image image = io::read_image(paths[static_cast<size_t>(i)]);
-        tasks::normalise(tasks::centre(image, height, width, crop), to);
+        data::evaluation_input(image, height, width, crop, to);
         return int64_t{0};
       },
       data.workers, all);

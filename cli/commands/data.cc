@@ -70,7 +70,7 @@ std::string preview(const data::Text& text) {
   std::string out;
   const data::Bytes part = text.train();
   for (int64_t i = 0; i < part.size && i < 60; ++i) {
-    const int byte = text.byte_of(part.data[i]);
+    const int byte = text.codec().byte_of(part.data[i]);
     out += byte >= 32 && byte < 127 ? static_cast<char>(byte) : '.';
   }
   return out;
@@ -112,8 +112,9 @@ void describe(const std::string& name, const std::string& path,
     throw UsageError("data: --sheet is for images, but " + name + " is text");
   const data::Text text = data::Text::open(path, o.mode);
   int64_t all = 0;
-  base::Json j{
-      {"name", name}, {"mode", o.mode}, {"vocabulary", text.vocabulary()}};
+  base::Json j{{"name", name},
+               {"mode", o.mode},
+               {"vocabulary", text.codec().vocabulary()}};
   std::vector<std::vector<std::string>> rows;
   for (const char* split : {"train", "valid", "test"}) {
     const data::Bytes part = text.split(split);
@@ -129,7 +130,7 @@ void describe(const std::string& name, const std::string& path,
     return;
   }
   std::cout << name << ": " << all << " symbols (" << o.mode << "), vocabulary "
-            << text.vocabulary()
+            << text.codec().vocabulary()
             << (known ? "; size and SHA-256 match " + known->name : "") << "\n"
             << preview(text) << "\n\n"
             << table({"split", "symbols", "entropy_bits"}, rows, 1)

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 
+#include "aft/data/text_codec.h"
 #include "aft/tasks/language.h"
 #include "cli/commands.h"
 #include "cli/model.h"
@@ -24,8 +25,7 @@ struct Options {
 void run(const Options& o) {
   const auto config = tasks::config_as<tasks::LanguageConfig>(
       tasks::load_config(o.model, "language"));
-  const data::Text text =
-      data::Text::from("", config.data.mode, config.data.symbols);
+  const data::TextCodec codec(config.data.mode, config.data.symbols);
   std::vector<std::string> prompts = o.prompts;
   const bool resume = !o.state.empty();
   if ((resume || !o.save_state.empty()) && prompts.size() > 1)
@@ -34,15 +34,10 @@ void run(const Options& o) {
         std::to_string(prompts.size()));
   if (prompts.empty()) prompts.push_back("");
   std::vector<std::vector<int64_t>> symbols;
-  size_t unknown = 0;
+  int64_t unknown = 0;
   for (std::string& p : prompts) {
     if (p.empty() && !resume) p = "\n";
-    symbols.emplace_back();
-    for (const char c : p) {
-      const int s = text.symbol_of(static_cast<uint8_t>(c));
-      if (s >= 0) symbols.back().push_back(s);
-      unknown += s < 0 && c != '\n';
-    }
+    symbols.push_back(codec.encode(p, &unknown));
     if (symbols.back().empty() && !resume) symbols.back().push_back(0);
   }
   if (unknown > 0)
@@ -54,7 +49,7 @@ void run(const Options& o) {
 
   // The model's vocabulary may be larger than that of its text.
   tasks::Sampling sampling = o.sampling;
-  sampling.symbols = text.vocabulary();
+  sampling.symbols = codec.vocabulary();
   const models::SequenceModel model =
       tasks::load_sequence_model(o.model, config.model);
   tasks::Generator generator =
@@ -71,7 +66,7 @@ void run(const Options& o) {
     const std::vector<int64_t> drawn = generator.next();
     for (size_t i = 0; i < drawn.size(); ++i) {
       if (drawn[i] < 0 || left[i]-- <= 0) continue;
-      const char c = static_cast<char>(text.byte_of(drawn[i]));
+      const char c = static_cast<char>(codec.byte_of(drawn[i]));
       if (i == 0) {
         std::cout << c << std::flush;
       } else {

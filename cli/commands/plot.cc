@@ -1,5 +1,5 @@
-// `aft plot`: what a model has learned, as pictures and one page: position
-// biases, keys, relative attention, curves and completions.
+// `aft plot`: draws what a model has learned, as PNG files and one HTML page:
+// position biases, keys, relative attention, training curves and completions.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace aft::cli {
 namespace {
 
 struct Options {
-  std::string model, out, folder, divisor;  // "", 0: not given
+  std::string model, out, folder, divisor;  // "" or 0: not given
   std::vector<std::string> images, runs;
   std::vector<double> range;
   int64_t limit = 0, heads = 16, completions = 8, size = 0;
@@ -39,7 +39,7 @@ class Plotter {
 
   void run() {
     check();
-    compare_runs();  // before the work: a run may not be there
+    compare_runs();  // first, so that a missing run fails early
     details_ = {{"task", config_["task"]},
                 {"model", described(config_["model"])}};
     if (exists(weights())) {
@@ -50,15 +50,15 @@ class Plotter {
       completions();
     } else {
       std::cerr << "note: " << weights()
-                << " is not there yet: only its curves\n";
+                << " does not exist yet; only the training curves are drawn\n";
     }
     curves();
     if (figures_.empty())
       throw std::runtime_error(
           o_.model +
-          ": nothing to draw: it has neither position biases nor metrics" +
-          (classifier_ ? "; --images FOLDER shows what attention looks at"
-                       : ""));
+          ": nothing to draw: expected position biases or metrics, got "
+          "neither" +
+          (classifier_ ? "; --images FOLDER shows average attention" : ""));
     const std::string out =
         o_.out.empty() ? io::RunDirectory(o_.model).plots() : o_.out;
     write_figures(out, o_.model, "", details_, figures_);
@@ -72,24 +72,24 @@ class Plotter {
     if (!classes && (!o_.images.empty() || !o_.folder.empty() || o_.size > 0 ||
                      o_.crop > 0))
       throw UsageError(
-          "plot: --image, --images, --size and --crop are for models of "
-          "classification; this one is of task " +
+          "plot: --image, --images, --size and --crop need a model of task "
+          "classification, got " +
           config_["task"].get<std::string>());
     if (!o_.range.empty() && o_.each)
       throw UsageError(
-          "plot: expected one of --each and --range, a scale for every map or "
-          "the same for all, got both");
+          "plot: --each and --range exclude each other: a scale per map or the "
+          "same for all");
     if (o_.folder.empty() && (o_.limit > 0 || !o_.divisor.empty()))
-      throw UsageError(std::string("plot: ") +
-                       (o_.limit > 0 ? "--limit" : "--divisor") +
-                       " is for the pictures of --images, which is not given");
+      throw UsageError(
+          std::string("plot: ") + (o_.limit > 0 ? "--limit" : "--divisor") +
+          " applies to the images of --images, which is not given");
     if (!exists(weights()) && (!o_.images.empty() || !o_.folder.empty()))
       throw UsageError(std::string("plot: ") +
                        (o_.folder.empty() ? "--image" : "--images") +
-                       " needs " + weights() + ", which is not there yet");
+                       " needs " + weights() + ", which does not exist yet");
     if (!o_.range.empty() && !(o_.range[0] < o_.range[1]))
-      throw UsageError("plot: --range must rise, got " + number(o_.range[0]) +
-                       " " + number(o_.range[1]));
+      throw UsageError("plot: --range must be ascending, got " +
+                       number(o_.range[0]) + " " + number(o_.range[1]));
     if (o_.runs.size() + 1 > kMostCurves)
       throw UsageError("plot: expected at most " +
                        std::to_string(kMostCurves - 1) + " --runs, got " +
@@ -99,10 +99,10 @@ class Plotter {
   static void check_run(const std::string& run) {
     if (!is_directory(run))
       throw std::runtime_error(
-          "plot: --runs: expected the directory of a run, " + run + " is none");
+          "plot: --runs: expected the directory of a run, got " + run);
     const std::string metrics = io::RunDirectory(run).metrics();
     if (!exists(metrics))
-      throw std::runtime_error("plot: --runs: " + metrics + ": is not there");
+      throw std::runtime_error("plot: --runs: " + metrics + " does not exist");
   }
   std::string weights() const { return io::RunDirectory(o_.model).weights(); }
 
@@ -119,8 +119,7 @@ class Plotter {
                             described(*s, has_one_position(config_["model"])));
     if ((!o_.images.empty() || !o_.folder.empty()) && !classifier_)
       throw UsageError(
-          "plot: --image and --images are for models with mixers; "
-          "this one is " +
+          "plot: --image and --images need a model with mixers, got " +
           described(config_["model"]));
     if (!classifier_) return;
     data_ = tasks::config_as<tasks::ClassificationConfig>(config_).data;
@@ -128,7 +127,7 @@ class Plotter {
     if (o_.crop > 0) data_.crop = o_.crop;
   }
 
-  /// A sheet of heat maps with the scale that was asked for.
+  /// Adds a figure of heat maps with the requested scale.
   void add(Heatmaps figure, bool each) {
     figure.each = o_.each || (each && o_.range.empty());
     if (!o_.range.empty()) figure.low = o_.range[0], figure.high = o_.range[1];
@@ -160,33 +159,35 @@ class Plotter {
     if (config_["task"] != "image" || o_.completions == 0) return;
     const auto config = tasks::config_as<tasks::ImageConfig>(config_);
     const auto& data = config.data;
-    std::optional<data::RawImages> pictures;
+    std::optional<data::RawImages> images;
     try {
-      pictures.emplace(
+      images.emplace(
           open_images(data.path, data.height, data.width, data.valid_images));
     } catch (const std::runtime_error& e) {
-      // The data may be elsewhere now; all other figures do without.
-      std::cerr << "note: no completions, as the model's data cannot be read "
-                   "(`--completions 0` leaves them out): "
-                << e.what() << '\n';
+      // The data may have moved; the other figures do not need them.
+      std::cerr
+          << "note: no completions, since the model's data cannot be read "
+             "(--completions 0 skips them): "
+          << e.what() << '\n';
       return;
     }
-    const data::ImagePart part = pictures->split("test");
+    const data::ImagePart part = images->split("test");
     Completions what;
     what.count = std::min(part.count, o_.completions);
     what.rows = data.height / 2;
     if (what.count == 0) return;
     const int64_t scale =
         std::max<int64_t>(1, 1000 / (data.width * what.count));
-    Picture figure{"completions",
-                   "Completions",
-                   "Test pictures whose lower half is masked, on top; below, " +
-                       std::to_string(what.times) +
-                       " completions of each by the model (seed 1).",
-                   {}};
+    ImageFigure figure{
+        "completions",
+        "Completions",
+        "Top row: test images with the lower half masked. Below: " +
+            std::to_string(what.times) +
+            " completions of each by the model (seed 1).",
+        {}};
     draw_completions(load_model(o_.model, config), {}, part, what, data.width,
                      32, scale,
-                     [&](const io::Image& sheet) { figure.image = sheet; });
+                     [&](const io::Image& grid) { figure.image = grid; });
     figures_.emplace_back(std::move(figure));
   }
 
@@ -218,65 +219,68 @@ class Plotter {
 void add_plot(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "plot", "What a model has learned, as pictures and one page to open");
+      "plot", "Draw what a model has learned, as PNG files and one HTML page");
   command->add_option("model", o->model, "Directory of a model")->required();
   command
       ->add_option("--out", o->out,
-                   "Directory for the pictures (PNG) and index.html; default: "
+                   "Directory for the PNG files and index.html; default: "
                    "MODEL/plots")
       ->type_name("DIR");
   command
       ->add_option("--image", o->images,
-                   "Classifiers with AFT: the keys of this picture; may be "
-                   "given again")
+                   "Classifiers with AFT: show the keys of this image; "
+                   "repeatable")
       ->type_name("FILE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command
       ->add_option("--images", o->folder,
-                   "Classifiers with attention: average relative attention "
-                   "over the pictures in this folder")
+                   "Classifiers with attention: show the relative attention, "
+                   "averaged over the images in this folder")
       ->type_name("FOLDER");
   command
       ->add_option("--limit", o->limit,
-                   "At most N of those pictures, evenly; default: 256")
+                   "Use at most N of those images, evenly spaced; default: 256")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))
       ->type_name("N");
   command
       ->add_option("--divisor", o->divisor,
-                   "Relative attention is divided by the number of queries "
-                   "(default), or pairs: of those with a key at the offset")
+                   "Divide relative attention by the number of all queries "
+                   "(default), or pairs: of the queries with a key at the "
+                   "offset")
       ->check(CLI::IsMember({"queries", "pairs"}).description(""))
       ->type_name("NAME");
   command
       ->add_option("--heads", o->heads,
-                   "The first N heads, or channels of keys; default: 16")
+                   "Show the first N heads, or channels of keys; default: 16")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}).description(""))
       ->type_name("N");
   command
       ->add_option("--range", o->range,
-                   "A fixed scale of the colours, to compare several models; "
-                   "default: from the numbers")
+                   "Fixed colour scale, to compare models; default: from the "
+                   "values")
       ->expected(2)
       ->check(real(-1e30, 1e30))
       ->type_name("LOW HIGH");
-  command->add_flag("--each", o->each, "A scale of its own for every map");
+  command->add_flag("--each", o->each, "Use a separate colour scale per map");
   command
       ->add_option("--runs", o->runs,
-                   "More runs, whose curves are drawn with those of this one")
+                   "Further runs, whose curves are drawn with those of MODEL")
       ->type_name("DIR");
   command
       ->add_option("--completions", o->completions,
-                   "Models of images: test pictures to complete; default: 8")
+                   "Image models: number of test images to complete; default: "
+                   "8")
       ->check(CLI::Range(int64_t{0}, int64_t{100}).description(""))
       ->type_name("N");
   add_view(*command, o->size, o->crop);
   add_threads(*command, o->threads);
   command->footer(
-      "Draws what the model has: exp(w) of aft-full and aft-local, exp(w) - 1 "
-      "of aft-conv, curves of its training, and\n"
-      "completions of models of images. index.html shows all of it, with the "
-      "values under the mouse; it needs no server.\n"
+      "Draws the position biases of AFT (exp(w) of aft-full and aft-local, "
+      "exp(w) - 1 of aft-conv), the training curves, and\n"
+      "completions of image models. index.html shows all figures, with the "
+      "value "
+      "under the mouse; it needs no server.\n"
       "\n"
       "Examples:\n"
       "  aft plot runs/classify-aft-conv-4x96\n"

@@ -1,5 +1,5 @@
-// Drawings as pixels. How much of a pixel a line covers follows from the
-// distance of its centre.
+// Renders drawings to pixels. The coverage of a pixel by a line is computed
+// from the distance between the line and the centre of the pixel.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -10,7 +10,7 @@
 namespace aft::cli {
 namespace {
 
-constexpr double kUnit = 0.061;  ///< of the letters, as a part of their size
+constexpr double kUnit = 0.061;  ///< glyph unit as a fraction of the text size
 
 Rgb parsed(const std::string& colour) {
   std::string digits = colour.substr(colour.empty() ? 0 : 1);
@@ -21,7 +21,7 @@ Rgb parsed(const std::string& colour) {
           static_cast<uint8_t>(value)};
 }
 
-/// In [0, most]; NaN is 0.
+/// x rounded down, clamped to [0, most]; NaN gives 0.
 int64_t pixel(double x, int64_t most) {
   if (!(x > 0)) return 0;
   return static_cast<int64_t>(std::min(x, static_cast<double>(most)));
@@ -34,7 +34,7 @@ void blend(uint8_t* to, const Rgb& colour, double part) {
   }
 }
 
-/// From the point to the line from a to b.
+/// Distance from (x, y) to the line segment from a to b.
 double distance(double x, double y, const std::pair<double, double>& a,
                 const std::pair<double, double>& b) {
   const double dx = b.first - a.first, dy = b.second - a.second,
@@ -45,7 +45,7 @@ double distance(double x, double y, const std::pair<double, double>& a,
   return std::hypot(x - a.first - t * dx, y - a.second - t * dy);
 }
 
-/// The dashes of a line: 6 drawn, 3 free.
+/// Splits a line into dashes of length 6 with gaps of 3.
 std::vector<Path> dashed(const Path& line) {
   constexpr double kOn = 6, kOff = 3;
   std::vector<Path> out;
@@ -84,10 +84,10 @@ void Canvas::set(int64_t y, int64_t x, const Rgb& colour) {
             image_.rgb.begin() + 3 * (y * image_.width + x));
 }
 
-void Canvas::put(int64_t top, int64_t left, const io::Image& picture) {
-  for (int64_t y = 0; y < picture.height; ++y) {
-    for (int64_t x = 0; x < picture.width; ++x) {
-      const uint8_t* from = &picture.rgb[3 * (y * picture.width + x)];
+void Canvas::put(int64_t top, int64_t left, const io::Image& image) {
+  for (int64_t y = 0; y < image.height; ++y) {
+    for (int64_t x = 0; x < image.width; ++x) {
+      const uint8_t* from = &image.rgb[3 * (y * image.width + x)];
       set(top + y, left + x, {from[0], from[1], from[2]});
     }
   }
@@ -125,41 +125,42 @@ void Canvas::stroke(const std::vector<Path>& lines, double width,
     }
   }
   if (x0 > x1) return;
-  const int64_t left = pixel(x0 - reach, image_.width),
-                right = pixel(x1 + reach, image_.width - 1) + 1,
-                top = pixel(y0 - reach, image_.height),
-                bottom = pixel(y1 + reach, image_.height - 1) + 1;
-  if (left >= right || top >= bottom) return;
-  // Of all lines at once: where two meet, nothing is painted twice.
-  std::vector<float> cover((right - left) * (bottom - top), 0);
+  // The pixels [first, last) of one axis that a line from `low` to `high` may
+  // touch.
+  struct Range {
+    int64_t first, last;
+  };
+  const auto reached = [&](double low, double high, int64_t size) {
+    return Range{pixel(low - reach, size), pixel(high + reach, size - 1) + 1};
+  };
+  const Range across = reached(x0, x1, image_.width),
+              down = reached(y0, y1, image_.height);
+  if (across.first >= across.last || down.first >= down.last) return;
+  const int64_t stride = across.last - across.first;
+  // Coverage of all lines together, so that crossings are not painted twice.
+  std::vector<float> cover(stride * (down.last - down.first), 0);
+  const auto cover_at = [&](int64_t y, int64_t x) -> float& {
+    return cover[(y - down.first) * stride + x - across.first];
+  };
   for (const Path& line : scaled) {
     for (size_t i = 0; i < line.size(); ++i) {
-      const auto &a = line[i], &b = line[std::min(i + 1, line.size() - 1)];
       if (i > 0 && i + 1 == line.size()) break;
-      const int64_t to_y = std::min(bottom,
-                                    pixel(std::max(a.second, b.second) + reach,
-                                          image_.height - 1) +
-                                        1),
-                    to_x = std::min(right,
-                                    pixel(std::max(a.first, b.first) + reach,
-                                          image_.width - 1) +
-                                        1);
-      for (int64_t y =
-               pixel(std::min(a.second, b.second) - reach, image_.height);
-           y < to_y; ++y) {
-        for (int64_t x =
-                 pixel(std::min(a.first, b.first) - reach, image_.width);
-             x < to_x; ++x) {
+      const auto &a = line[i], &b = line[std::min(i + 1, line.size() - 1)];
+      const auto [left, right] = std::minmax(a.first, b.first);
+      const auto [top, bottom] = std::minmax(a.second, b.second);
+      const Range columns = reached(left, right, image_.width),
+                  rows = reached(top, bottom, image_.height);
+      for (int64_t y = rows.first; y < rows.last; ++y) {
+        for (int64_t x = columns.first; x < columns.last; ++x) {
           const double part = radius + 0.5 - distance(x + 0.5, y + 0.5, a, b);
-          float& now = cover[(y - top) * (right - left) + x - left];
-          now = std::max(now, static_cast<float>(part));
+          cover_at(y, x) = std::max(cover_at(y, x), static_cast<float>(part));
         }
       }
     }
   }
-  for (int64_t y = top; y < bottom; ++y) {
-    for (int64_t x = left; x < right; ++x) {
-      const float part = cover[(y - top) * (right - left) + x - left];
+  for (int64_t y = down.first; y < down.last; ++y) {
+    for (int64_t x = across.first; x < across.last; ++x) {
+      const float part = cover_at(y, x);
       if (part > 0) blend(&image_.rgb[3 * (y * image_.width + x)], rgb, part);
     }
   }

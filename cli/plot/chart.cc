@@ -12,24 +12,20 @@
 namespace aft::cli {
 namespace {
 
-// The colours of Okabe and Ito, which the colour-blind tell apart.
+// The palette of Okabe and Ito, chosen for colour-blind readers.
 constexpr const char* kColours[] = {"#0072B2", "#009E73", "#D55E00", "#CC79A7",
                                     "#000000", "#E69F00", "#56B4E9", "#8A6D00"};
 constexpr size_t kColourCount = sizeof(kColours) / sizeof(kColours[0]);
 
 constexpr double kPanelWidth = 560, kHeight = 480;
 constexpr double kLeft = 70, kRight = 92, kTop = 108, kBottom = 58;
-constexpr double kHeading = 34;  // down to below the title
-constexpr double kPixels = 2;    // for each unit
+constexpr double kHeading = 34;  // height of the title
+constexpr double kPixels = 2;    // per drawing unit
 
-TextStyle style(double size, Anchor anchor = Anchor::kStart,
-                bool bold = false) {
-  TextStyle out;
-  out.size = size, out.anchor = anchor, out.bold = bold;
-  return out;
-}
+const TextStyle kTitle{19, Anchor::kStart, /*bold=*/true},
+    kPanelTitle{15, Anchor::kStart, /*bold=*/true};
 
-/// 1024 as 1k (a length), 0.001 as 0.001.
+/// Formats an axis tick. Multiples of 1024, which are lengths, get a "k".
 std::string tick(double x) {
   char text[32];
   if (x >= 1024 && std::fmod(x, 1024) == 0) {
@@ -53,7 +49,7 @@ struct Axis {
 
 struct Frame {
   Axis x, y;
-  std::set<double> x_ticks;  ///< empty: there is no point
+  std::set<double> x_ticks;  ///< empty: no points
   std::vector<double> y_ticks;
 };
 
@@ -97,7 +93,7 @@ void draw_curve(Drawing& out, const Series& s, const Frame& at, bool with_dots,
   for (const auto& [px, py] : points) out.circle(px, py, 3.5, colour);
 }
 
-/// The names at the ends of the lines, moved apart where they would overlap.
+/// Labels the ends of the lines. Labels that would overlap are moved apart.
 void draw_labels(Drawing& out, const Panel& panel, const Frame& at) {
   constexpr double kApart = 15;
   struct Label {
@@ -120,9 +116,8 @@ void draw_labels(Drawing& out, const Panel& panel, const Frame& at) {
     }
   }
   for (const Label& l : all) {
-    TextStyle strong = style(12, Anchor::kStart, true);
-    strong.halo = true, strong.colour = series_colour(l.series);
-    out.text(l.x, l.y, panel.series[l.series].name, strong);
+    out.text(l.x, l.y, panel.series[l.series].name,
+             {12, Anchor::kStart, true, series_colour(l.series), true});
   }
 }
 
@@ -131,22 +126,21 @@ void draw_panel(Drawing& out, const Panel& panel, double left) {
   if (at.x_ticks.empty()) return;
   const double right = at.x.to + 12;
 
-  out.text(left + kLeft, kTop - 14, panel.title,
-           style(15, Anchor::kStart, true));
+  out.text(left + kLeft, kTop - 14, panel.title, kPanelTitle);
   for (const double t : at.y_ticks) {
     const double y = at.y(t);
     out.line(left + kLeft, y, right, y, {"#d8d8d8"});
-    out.text(left + kLeft - 7, y + 4, tick(t), style(12, Anchor::kEnd));
+    out.text(left + kLeft - 7, y + 4, tick(t), {12, Anchor::kEnd});
   }
   for (const double t : at.x_ticks) {
     out.line(at.x(t), at.y.from, at.x(t), at.y.from + 5, {"#333"});
-    out.text(at.x(t), at.y.from + 20, tick(t), style(12, Anchor::kMiddle));
+    out.text(at.x(t), at.y.from + 20, tick(t), {12, Anchor::kMiddle});
   }
   out.line(left + kLeft, at.y.from, right, at.y.from, {"#333"});
   out.line(left + kLeft, at.y.from, left + kLeft, at.y.to, {"#333"});
   out.text((at.x.from + at.x.to) / 2, kHeight - 16, panel.x_label,
-           style(13, Anchor::kMiddle));
-  TextStyle upward = style(13, Anchor::kMiddle);
+           {13, Anchor::kMiddle});
+  TextStyle upward{13, Anchor::kMiddle};
   upward.upward = true;
   out.text(left + 18, (at.y.from + at.y.to) / 2, panel.y_label, upward);
   for (size_t i = 0; i < panel.series.size(); ++i) {
@@ -162,76 +156,17 @@ double plot_width(const std::vector<Panel>& panels) {
 
 void draw_plot(Drawing& out, const std::string& title,
                const std::string& subtitle, const std::vector<Panel>& panels) {
-  out.text(20, 30, title, style(19, Anchor::kStart, true));
-  TextStyle grey = style(13);
-  grey.colour = "#555";
-  out.text(20, 50, subtitle, grey);
+  out.text(20, 30, title, kTitle);
+  out.text(20, 50, subtitle, {13, Anchor::kStart, false, "#555"});
   double at = 20;
   for (size_t i = 0; !panels.empty() && i < panels[0].series.size(); ++i) {
     const std::string& name = panels[0].series[i].name;
     out.line(at, 68, at + 22, 68, {series_colour(i), 3, i >= kColourCount});
-    out.text(at + 28, 72, name, style(13));
+    out.text(at + 28, 72, name, {});
     at += 52 + 7.5 * static_cast<double>(name.size());
   }
   for (size_t i = 0; i < panels.size(); ++i)
     draw_panel(out, panels[i], kPanelWidth * static_cast<double>(i));
-}
-
-/// Of a chart of bars.
-struct BarSizes {
-  static constexpr double kRow = 34, kPanel = 330, kBars = 230, kFirst = 112;
-  double names, width, height;
-
-  BarSizes(const std::vector<std::string>& all, size_t panels) : names(100) {
-    for (const std::string& name : all)
-      names = std::max(names, 30 + 7.2 * static_cast<double>(name.size()));
-    width = names + kPanel * static_cast<double>(panels);
-    height = kFirst + kRow * static_cast<double>(all.size()) + 16;
-  }
-};
-
-void draw_bars(Drawing& out, const BarSizes& size, const std::string& title,
-               const std::string& value, const std::string& other,
-               const std::vector<std::string>& names,
-               const std::vector<bool>& strong,
-               const std::vector<BarPanel>& panels) {
-  constexpr const char *kStrong = "#D55E00", *kPlain = "#0072B2",
-                       *kOther = "#9a9a9a";
-  const auto row = [&](size_t i) {
-    return size.kFirst + size.kRow * static_cast<double>(i);
-  };
-  out.text(20, 30, title, style(19, Anchor::kStart, true));
-  out.box(20, 50, 22, 12, kPlain);
-  out.box(44, 50, 22, 12, kStrong);
-  out.text(74, 61, value, style(13));
-  if (!other.empty()) {
-    const double at = 110 + 7 * static_cast<double>(value.size());
-    out.box(at, 54, 22, 6, kOther);
-    out.text(at + 30, 61, other, style(13));
-  }
-  for (size_t i = 0; i < names.size(); ++i)
-    out.text(size.names - 10, row(i) + 18, names[i], style(13, Anchor::kEnd));
-  for (size_t p = 0; p < panels.size(); ++p) {
-    const double left = size.names + size.kPanel * static_cast<double>(p);
-    double most = 0;
-    for (const Bar& b : panels[p].bars)
-      most = std::max({most, b.value, b.other});
-    out.text(left, size.kFirst - 16, panels[p].title,
-             style(15, Anchor::kStart, true));
-    for (size_t i = 0; i < panels[p].bars.size() && most > 0; ++i) {
-      const auto one = [&](double x, double y, double height,
-                           const std::string& colour) {
-        if (x <= 0) return;
-        const double width = std::max(1.0, size.kBars * x / most);
-        out.box(left, y, width, height, colour);
-        out.text(left + width + 5, y + height - 1, number(x), style(11));
-      };
-      const Bar& b = panels[p].bars[i];
-      one(b.value, row(i) + 2, 12, strong[i] ? kStrong : kPlain);
-      one(b.other, row(i) + 17, 8, kOther);
-    }
-    out.line(left, size.kFirst, left, row(names.size()), {"#333"});
-  }
 }
 
 }  // namespace
@@ -277,9 +212,49 @@ std::string bars(const std::string& title, const std::string& value,
                  const std::vector<std::string>& names,
                  const std::vector<bool>& strong,
                  const std::vector<BarPanel>& panels) {
-  const BarSizes size(names, panels.size());
-  Svg out(title, size.width, size.height);
-  draw_bars(out, size, title, value, other, names, strong, panels);
+  constexpr double kRow = 34, kPanel = 330, kBars = 230, kFirst = 112;
+  constexpr const char *kStrong = "#D55E00", *kPlain = "#0072B2",
+                       *kOther = "#9a9a9a";
+  const auto row = [&](size_t i) {
+    return kFirst + kRow * static_cast<double>(i);
+  };
+  double name_width = 100;
+  for (const std::string& name : names)
+    name_width =
+        std::max(name_width, 30 + 7.2 * static_cast<double>(name.size()));
+  Svg out(title, name_width + kPanel * static_cast<double>(panels.size()),
+          row(names.size()) + 16);
+  out.text(20, 30, title, kTitle);
+  out.box(20, 50, 22, 12, kPlain);
+  out.box(44, 50, 22, 12, kStrong);
+  out.text(74, 61, value, {});
+  if (!other.empty()) {
+    const double at = 110 + 7 * static_cast<double>(value.size());
+    out.box(at, 54, 22, 6, kOther);
+    out.text(at + 30, 61, other, {});
+  }
+  for (size_t i = 0; i < names.size(); ++i)
+    out.text(name_width - 10, row(i) + 18, names[i], {13, Anchor::kEnd});
+  for (size_t p = 0; p < panels.size(); ++p) {
+    const double left = name_width + kPanel * static_cast<double>(p);
+    double most = 0;
+    for (const Bar& b : panels[p].bars)
+      most = std::max({most, b.value, b.other});
+    out.text(left, kFirst - 16, panels[p].title, kPanelTitle);
+    for (size_t i = 0; i < panels[p].bars.size() && most > 0; ++i) {
+      const auto draw_bar = [&](double x, double y, double height,
+                                const std::string& colour) {
+        if (x <= 0) return;
+        const double width = std::max(1.0, kBars * x / most);
+        out.box(left, y, width, height, colour);
+        out.text(left + width + 5, y + height - 1, number(x), {11});
+      };
+      const Bar& b = panels[p].bars[i];
+      draw_bar(b.value, row(i) + 2, 12, strong[i] ? kStrong : kPlain);
+      draw_bar(b.other, row(i) + 17, 8, kOther);
+    }
+    out.line(left, kFirst, left, row(names.size()), {"#333"});
+  }
   return out.str();
 }
 

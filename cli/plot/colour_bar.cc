@@ -7,17 +7,17 @@
 namespace aft::cli {
 namespace {
 
-constexpr int64_t kBar = 18;  // its width
+constexpr int64_t kBar = 18;  // width without ticks
 constexpr double kText = 15, kSmall = 13;
 constexpr const char* kInk = "#333";
+
+}  // namespace
 
 std::string formatted(double x, int digits) {
   char text[40];
   snprintf(text, sizeof(text), "%.*g", digits, x);
   return text;
 }
-
-}  // namespace
 
 int64_t ColourBar::width() const {
   double texts = 0;
@@ -49,7 +49,7 @@ ColourBar make_bar(const std::vector<Scale>& scales, Colours colours,
   out.step = step / (high - low);
   const int digits =
       std::clamp(static_cast<int>(std::log10(most / step)) + 2, 3, 15);
-  // Cut ends are named; other ticks keep away from these names.
+  // The ends of a clipped scale are labelled; other ticks must not overlap.
   if (out.scale.below) out.ticks.push_back({0, "< " + formatted(low, digits)});
   if (out.scale.above) out.ticks.push_back({1, "> " + formatted(high, digits)});
   for (const double t : ticks) {
@@ -82,8 +82,6 @@ void draw_bar(Canvas& out, const ColourBar& bar, Colours colours, int64_t top,
   if (bar.scale.below) tip(false);
   const auto every = static_cast<int64_t>(
       std::ceil(1.2 * kSmall / (bar.step * static_cast<double>(height))));
-  TextStyle small;
-  small.size = kSmall;
   double texts = 0;
   for (const ColourBar::Tick& tick : bar.ticks) {
     texts = std::max(texts, text_width(tick.text, kSmall));
@@ -93,10 +91,10 @@ void draw_bar(Canvas& out, const ColourBar& bar, Colours colours, int64_t top,
                      std::round((1 - tick.part) *
                                 static_cast<double>(height - 1));
     out.box(x, y, 4, 1, kInk);
-    out.text(x + 7, y + 0.5 + 0.37 * kSmall, tick.text, small);
+    out.text(x + 7, y + 0.5 + 0.37 * kSmall, tick.text, {kSmall});
   }
-  TextStyle upward;
-  upward.size = kText, upward.anchor = Anchor::kMiddle, upward.upward = true;
+  TextStyle upward{kText, Anchor::kMiddle};
+  upward.upward = true;
   out.text(static_cast<double>(left + kBar + 25) + texts,
            static_cast<double>(top) + static_cast<double>(height) / 2,
            bar.label, upward);

@@ -35,6 +35,9 @@ struct ColourBar {
 ColourBar make_bar(const std::vector<Scale>& scales, Colours colours,
                    const std::string& quantity, bool each);
 
+/// Formats x with `digits` significant digits.
+std::string formatted(double x, int digits);
+
 /// `height` excludes the tips.
 void draw_bar(Canvas& out, const ColourBar& bar, Colours colours, int64_t top,
               int64_t left, int64_t height);

@@ -13,7 +13,7 @@ struct Lab {
   double l, a, b;
 };
 
-/// Of a lightness, a chroma and a hue in degrees.
+/// From lightness, chroma, and hue in degrees.
 Lab lab(double lightness, double chroma, double hue) {
   return {lightness, chroma * std::cos(hue * kPi / 180),
           chroma * std::sin(hue * kPi / 180)};
@@ -43,7 +43,7 @@ Rgb to_rgb(const Lab& c) {
   };
 }
 
-/// A point of the curve of Catmull and Rom through `points`.
+/// The point at the fraction `part` of a Catmull-Rom spline through `points`.
 Lab on_curve(const std::vector<Lab>& points, double part) {
   const auto last = static_cast<int>(points.size()) - 1;
   const int i = std::min(static_cast<int>(part * last), last - 1);
@@ -64,10 +64,10 @@ Lab on_curve(const std::vector<Lab>& points, double part) {
           one(p0.b, p1.b, p2.b, p3.b)};
 }
 
-constexpr int kLast = 256;  // even: there is a middle
+constexpr int kLast = 256;  // even, so that the middle is an entry
 using Table = std::array<Rgb, kLast + 1>;
 
-/// The curve in steps of equal length.
+/// Samples the spline in steps of equal length.
 Table equal_steps(const std::vector<Lab>& points) {
   constexpr int kFine = 20000;
   std::vector<double> length(kFine + 1, 0);
@@ -89,7 +89,7 @@ Table equal_steps(const std::vector<Lab>& points) {
   return out;
 }
 
-/// From a dark colour to near white, more vivid half way than a straight line.
+/// From a dark colour to near white, more vivid halfway than a straight line.
 std::vector<Lab> arm(double hue) {
   return {lab(0.40, 0.145, hue), lab(0.525, 0.131, hue), lab(0.653, 0.106, hue),
           lab(0.803, 0.062, hue), lab(0.97, 0, hue)};

@@ -27,11 +27,11 @@ enum class Anchor { kStart, kMiddle, kEnd };
 
 struct TextStyle {
   double size = 13;
-  bool bold = false;
   Anchor anchor = Anchor::kStart;  ///< which part of the text is at x
-  std::string colour;              ///< empty: nearly black
-  bool halo = false;    ///< white outline, to stay readable on top of lines
-  bool upward = false;  ///< rotated by 90 degrees about (x, y)
+  bool bold = false;
+  std::string colour = "";  ///< empty: nearly black
+  bool halo = false;        ///< white outline, to stay readable on top of lines
+  bool upward = false;      ///< rotated by 90 degrees about (x, y)
 };
 
 class Drawing {
@@ -93,7 +93,7 @@ class Canvas : public Drawing {
   /// Sets one pixel; y and x are in pixels, not in drawing units.
   void set(int64_t y, int64_t x, const Rgb& colour);
   /// Copies an image without scaling; top and left are in pixels.
-  void put(int64_t top, int64_t left, const io::Image& picture);
+  void put(int64_t top, int64_t left, const io::Image& image);
 
   const io::Image& image() const { return image_; }
 

@@ -7,12 +7,13 @@
 namespace aft::cli {
 namespace {
 
-// From ' ' to '~'. A letter is lines with blanks between, a line is points, a
-// point is x as '0' to '<' (0 to 12) and y as 'a' to 'r' (-4 to 13; 'e' is what
-// letters stand on, 'm' the height of small ones, 'q' of capitals). '>' before
-// a point: a quarter of an ellipse that leaves the point before horizontally;
-// '^': vertically; neither: straight.
-constexpr const char* kLetters[] = {
+// The glyphs from ' ' to '~'. A glyph is a list of lines separated by blanks,
+// and a line is a list of points: x as '0' to '<' (0 to 12), then y as 'a' to
+// 'r' (-4 to 13; 'e' is the baseline, 'm' the height of small letters, 'q' of
+// capitals). '>' before a point draws a quarter ellipse that leaves the
+// previous point horizontally, '^' one that leaves it vertically; otherwise the
+// line is straight.
+constexpr const char* kGlyphs[] = {
     "",                                       // blank
     "1q1i 1e1e",                              // !
     "0q0n 3q3n",                              // "
@@ -109,7 +110,7 @@ constexpr const char* kLetters[] = {
     "0r2q2l4j2h2d0c",                         // }
     "0i^2l>4j^6h>8k",                         // ~
 };
-constexpr size_t kCount = sizeof(kLetters) / sizeof(kLetters[0]);
+constexpr size_t kCount = sizeof(kGlyphs) / sizeof(kGlyphs[0]);
 static_assert(kCount == '~' - ' ' + 1);
 
 void arc(Path& line, double x, double y, bool horizontally) {
@@ -148,7 +149,7 @@ Glyph read(const char* text) {
       arc(line, x, y, kind == '>');
     }
   }
-  // Narrow letters in the middle of their place.
+  // Narrow glyphs are centred.
   double middle = 0;
   for (const Path& line : out.lines)
     for (const auto& point : line) middle = std::max(middle, point.first);
@@ -163,7 +164,7 @@ Glyph read(const char* text) {
 const Glyph& glyph(char c) {
   static const std::array<Glyph, kCount> all = [] {
     std::array<Glyph, kCount> out;
-    for (size_t i = 0; i < kCount; ++i) out[i] = read(kLetters[i]);
+    for (size_t i = 0; i < kCount; ++i) out[i] = read(kGlyphs[i]);
     return out;
   }();
   return all[(c < ' ' || c > '~' ? '?' : c) - ' '];

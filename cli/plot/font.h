@@ -8,8 +8,6 @@
 
 namespace aft::cli {
 
-inline constexpr double kCapital = 12;  ///< height of a capital letter
-
 struct Glyph {
   std::vector<Path> lines;  ///< y grows upward from the baseline
   double advance = 0;       ///< distance to the next glyph

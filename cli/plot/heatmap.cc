@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <stdexcept>
 
@@ -13,26 +12,15 @@
 namespace aft::cli {
 namespace {
 
-constexpr int64_t kWidth = 1260;   // of a sheet, about
-constexpr int64_t kHeight = 1600;  // of one whose cells can be seen at less
-constexpr int64_t kMargin = 14;    // around it
-constexpr int64_t kPicture = 280;  // the longer side of the picture
-constexpr int64_t kLeastSide = 24, kMostSide = 360, kOnlySide = 640;
-constexpr int64_t kThinnest = 12;  // a map, in pixels
+// All in pixels.
+constexpr int64_t kWidth = 1260;     // of the figure, approximately
+constexpr int64_t kHeight = 1600;    // at most, if cells stay visible
+constexpr int64_t kMargin = 14;      // around the figure
+constexpr int64_t kImageSide = 280;  // the longer side of the image
+constexpr int64_t kLeastSide = 24, kMostSide = 360, kOnlySide = 640;  // of maps
+constexpr int64_t kThinnest = 12;  // the shorter side of a map, at least
 constexpr double kText = 15, kSmall = 13, kTiny = 11.5;
 constexpr const char* kEdge = "#8a8a8a";
-
-TextStyle style(double size, Anchor anchor) {
-  TextStyle out;
-  out.size = size, out.anchor = anchor;
-  return out;
-}
-
-std::string formatted(double x, int digits) {
-  char text[40];
-  snprintf(text, sizeof(text), "%.*g", digits, x);
-  return text;
-}
 
 bool empty(const std::vector<std::string>& names) {
   return std::all_of(names.begin(), names.end(),
@@ -52,7 +40,7 @@ void check(const Heatmaps& f) {
   if (f.maps.empty() || f.maps.size() != places)
     throw std::invalid_argument(
         where + "expected " + std::to_string(f.row_names.size()) + " x " +
-        std::to_string(f.column_names.size()) + " maps, one at least, got " +
+        std::to_string(f.column_names.size()) + " maps and at least one, got " +
         std::to_string(f.maps.size()));
   for (const Map& m : f.maps) {
     if (m.height < 0 || m.width < 0 ||
@@ -62,42 +50,38 @@ void check(const Heatmaps& f) {
                                   std::to_string(m.width) + " has " +
                                   std::to_string(m.values.size()) + " values");
   }
-  if (f.picture.height != 0 || f.picture.width != 0)
-    io::internal::check_image(where + "the picture", f.picture);
+  if (f.image.height != 0 || f.image.width != 0)
+    io::internal::check_image(where + "the image", f.image);
   if (!std::isfinite(f.high - f.low) || f.high < f.low)
-    throw std::invalid_argument(where + "the scale must rise, got " +
+    throw std::invalid_argument(where + "the scale must not descend, got " +
                                 formatted(f.low, 6) + " to " +
                                 formatted(f.high, 6));
 }
 
-/// How a map is drawn: cells averaged, and the pixels of each.
+/// How a map is drawn: block x block values per cell, in rows x columns cells
+/// of height x width pixels.
 struct Cells {
-  int64_t block = 1, height = 0, width = 0;
+  int64_t block = 1, rows = 0, columns = 0, height = 0, width = 0;
 };
 
 Cells cells(const Map& map, int64_t side) {
-  const int64_t longer = std::max(map.height, map.width);
   if (map.values.empty()) return {};
+  const int64_t longer = std::max(map.height, map.width);
+  const auto ratio_up = [](int64_t n, int64_t by) { return (n + by - 1) / by; };
   Cells out;
-  out.block = (longer + side - 1) / side;
-  const auto blocks = [&](int64_t n) {
-    return (n + out.block - 1) / out.block;
-  };
-  out.height = out.width = std::max<int64_t>(1, side / blocks(longer));
-  // A map of few rows would be a hairline.
-  out.height = std::max(out.height, kThinnest / blocks(map.height));
-  out.width = std::max(out.width, kThinnest / blocks(map.width));
+  out.block = ratio_up(longer, side);
+  out.rows = ratio_up(map.height, out.block);
+  out.columns = ratio_up(map.width, out.block);
+  const int64_t square =
+      std::max<int64_t>(1, side / std::max(out.rows, out.columns));
+  // A map with few rows or columns would be too thin to see.
+  out.height = std::max(square, kThinnest / out.rows);
+  out.width = std::max(square, kThinnest / out.columns);
   return out;
 }
 
-Place place_of(const Map& map, int64_t side) {
-  const Cells c = cells(map, side);
-  const auto blocks = [&](int64_t n) { return (n + c.block - 1) / c.block; };
-  return {0, 0, blocks(map.height) * c.height, blocks(map.width) * c.width};
-}
-
-/// Thin, and outside of the place.
-void draw_edge(Canvas& out, const Place& p) {
+/// Draws a thin border outside of the place.
+void draw_border(Canvas& out, const Place& p) {
   const double x = static_cast<double>(p.left) - 1,
                y = static_cast<double>(p.top) - 1,
                width = static_cast<double>(p.width) + 2,
@@ -124,53 +108,58 @@ void draw_map(Canvas& out, const Map& map, const Place& p, const Cells& c,
   }
 }
 
-/// The picture in its size: small ones with large pixels.
-io::Image enlarged(const io::Image& picture) {
-  const int64_t longer = std::max(picture.height, picture.width);
+/// The image at the size it is drawn; small images keep square pixels.
+io::Image enlarged(const io::Image& image) {
+  const int64_t longer = std::max(image.height, image.width);
   if (longer == 0) return {};
-  const int64_t times = kPicture / longer;
+  const int64_t times = kImageSide / longer;
   if (times == 0)
-    return io::resize(picture,
-                      std::max<int64_t>(1, picture.height * kPicture / longer),
-                      std::max<int64_t>(1, picture.width * kPicture / longer));
-  io::Image out{picture.height * times, picture.width * times, {}};
+    return io::resize(image,
+                      std::max<int64_t>(1, image.height * kImageSide / longer),
+                      std::max<int64_t>(1, image.width * kImageSide / longer));
+  io::Image out{image.height * times, image.width * times, {}};
   for (int64_t y = 0; y < out.height; ++y) {
     for (int64_t x = 0; x < out.width; ++x) {
       const auto from =
-          picture.rgb.begin() + 3 * (y / times * picture.width + x / times);
+          image.rgb.begin() + 3 * (y / times * image.width + x / times);
       out.rgb.insert(out.rgb.end(), from, from + 3);
     }
   }
   return out;
 }
 
-/// Where everything is.
-struct Layout {
+/// The position of everything in the figure.
+struct FigureLayout {
+  int64_t side = 0;  ///< Heatmaps::side
   int64_t height = 0, width = 0, top = 0;
-  int64_t picture_left = 0, bar_left = 0, bar_height = 0;
+  int64_t image_left = 0, bar_left = 0, bar_height = 0;
   std::vector<int64_t> row_top, row_height, column_left, column_width;
+  std::vector<Cells> cells;
   std::vector<Place> places;
-  double column_text = kText;  ///< the size of the names of columns
-  bool upward = false;         ///< these
-  bool named = false;  ///< each map by its own name: rows and columns have none
+  double column_text = kText;  ///< text size of the column names
+  bool upward = false;         ///< column names are rotated
+  bool named = false;  ///< rows and columns are unnamed: maps show their names
 };
 
-Layout arrange(const Heatmaps& f, const io::Image& picture,
-               const ColourBar& bar, int64_t side) {
+FigureLayout arrange(const Heatmaps& f, const io::Image& image,
+                     const ColourBar& bar, int64_t side) {
   const size_t rows = f.row_names.size(), columns = f.column_names.size();
   const int64_t gap = side > 40 ? 10 : 5;
-  Layout out;
+  FigureLayout out;
+  out.side = side;
   out.named = empty(f.row_names) && empty(f.column_names);
   out.row_height.assign(rows, 0), out.column_width.assign(columns, 0);
   for (size_t i = 0; i < f.maps.size(); ++i) {
-    out.places.push_back(place_of(f.maps[i], side));
+    const Cells c = cells(f.maps[i], side);
+    out.cells.push_back(c);
+    out.places.push_back({0, 0, c.rows * c.height, c.columns * c.width});
     int64_t &height = out.row_height[i / columns],
             &width = out.column_width[i % columns];
     height = std::max(height, out.places[i].height);
     width = std::max(width, out.places[i].width);
     if (out.named) width = std::max(width, widest({f.maps[i].name}, kSmall));
   }
-  // Names that are too wide are smaller; where that does not do, upward.
+  // Column names that are too wide are drawn smaller, or else rotated.
   const auto too_wide = [&](double size) {
     for (size_t c = 0; c < columns; ++c)
       if (widest({f.column_names[c]}, size) > out.column_width[c] + gap - 2)
@@ -185,8 +174,8 @@ Layout arrange(const Heatmaps& f, const io::Image& picture,
   if (out.upward) out.column_text = kText;
 
   int64_t x = kMargin;
-  out.picture_left = x;
-  if (picture.width > 0) x += picture.width + 20;
+  out.image_left = x;
+  if (image.width > 0) x += image.width + 20;
   if (!empty(f.row_names)) x += widest(f.row_names, kText) + 8;
   for (size_t c = 0; c < columns; ++c) {
     out.column_left.push_back(x);
@@ -201,7 +190,7 @@ Layout arrange(const Heatmaps& f, const io::Image& picture,
   const int64_t name =
       out.named && !(f.maps.size() == 1 && f.maps[0].name.empty()) ? 20 : 0;
   out.top = y + name;
-  // Room for the upper end of the bar.
+  // Leave space for the upper tip of the bar.
   if (bar.scale.above) out.top = std::max(out.top, kMargin + kBarTip);
   y = out.top - name;
   for (size_t r = 0; r < rows; ++r) {
@@ -210,11 +199,11 @@ Layout arrange(const Heatmaps& f, const io::Image& picture,
     y += out.row_height[r] + gap;
   }
   const int64_t grid = y - gap - out.top;
-  // As long as the name beside it, at least.
+  // At least as long as its label.
   out.bar_height = std::max(
       {std::min<int64_t>(grid, 320), int64_t{120}, widest({bar.label}, kText)});
   out.height = out.top + kMargin +
-               std::max({grid, picture.height,
+               std::max({grid, image.height,
                          out.bar_height + (bar.scale.below ? kBarTip : 0) + 5});
   for (size_t i = 0; i < out.places.size(); ++i) {
     Place& p = out.places[i];
@@ -227,30 +216,28 @@ Layout arrange(const Heatmaps& f, const io::Image& picture,
   return out;
 }
 
-/// So that the sheet is about kWidth wide, and not too large altogether, nor
-/// much taller than a screen where its cells do not need it. A little wider
-/// where that spares the cells from being averaged.
-Layout arrange_by_width(const Heatmaps& f, const io::Image& picture,
-                        const ColourBar& bar, int64_t& side) {
-  const auto fits = [](const Layout& at, int64_t width) {
+/// Chooses the side of the maps so that the figure is about kWidth wide, at
+/// most a quarter of the maximum size and, while cells stay visible, at most
+/// kHeight tall. A figure may be somewhat wider if that avoids averaging cells.
+FigureLayout arrange_by_width(const Heatmaps& f, const io::Image& image,
+                              const ColourBar& bar) {
+  const auto fits = [](const FigureLayout& at, int64_t width) {
     return at.width <= width && at.height * at.width <= io::kMaxPixels / 4;
   };
   int64_t longest = 1;
   for (const Map& m : f.maps) longest = std::max({longest, m.height, m.width});
-  side = f.maps.size() == 1 ? kOnlySide : kMostSide;
-  Layout out = arrange(f, picture, bar, side);
-  const auto tall = [&] {
+  int64_t side = f.maps.size() == 1 ? kOnlySide : kMostSide;
+  FigureLayout out = arrange(f, image, bar, side);
+  const auto too_tall = [&] {
     return out.height > kHeight && side > std::max<int64_t>(100, 3 * longest);
   };
-  while (side > kLeastSide && (!fits(out, kWidth) || tall())) {
+  while (side > kLeastSide && (!fits(out, kWidth) || too_tall())) {
     side -= side > 100 ? 4 : 1;
-    out = arrange(f, picture, bar, side);
+    out = arrange(f, image, bar, side);
   }
   if (side >= longest) return out;
-  Layout wider = arrange(f, picture, bar, longest);
-  if (!fits(wider, kWidth * 5 / 4)) return out;
-  side = longest;
-  return wider;
+  FigureLayout wider = arrange(f, image, bar, longest);
+  return fits(wider, kWidth * 5 / 4) ? wider : out;
 }
 
 }  // namespace
@@ -279,66 +266,62 @@ Map averaged(const Map& map, int64_t block) {
   return out;
 }
 
-HeatmapSheet lay_out(const Heatmaps& f) {
+RenderedHeatmaps render(const Heatmaps& f) {
   check(f);
+  const bool each = f.each && !(f.low < f.high);
   std::vector<const std::vector<float>*> all;
   for (const Map& m : f.maps) all.push_back(&m.values);
   std::vector<Scale> scales;
-  if (f.each && !(f.low < f.high)) {
+  if (each) {
     for (const auto* values : all)
       scales.push_back(make_scale({values}, f.colours, f.low, f.high));
   } else {
     scales.assign(all.size(), make_scale(all, f.colours, f.low, f.high));
   }
-  const ColourBar bar =
-      make_bar(scales, f.colours, f.quantity, f.each && !(f.low < f.high));
-  const io::Image picture = enlarged(f.picture);
-  int64_t side = f.side;
-  const Layout at = side > 0 ? arrange(f, picture, bar, side)
-                             : arrange_by_width(f, picture, bar, side);
+  const ColourBar bar = make_bar(scales, f.colours, f.quantity, each);
+  const io::Image image = enlarged(f.image);
+  const FigureLayout at = f.side > 0 ? arrange(f, image, bar, f.side)
+                                     : arrange_by_width(f, image, bar);
   if (at.height * at.width > io::kMaxPixels)
-    throw std::runtime_error(
-        "figure " + f.name + ": " + std::to_string(at.height) + " x " +
-        std::to_string(at.width) + " pixels are too many: expected " +
-        std::to_string(io::kMaxPixels) + " at most");
+    throw std::runtime_error("figure " + f.name + ": expected at most " +
+                             std::to_string(io::kMaxPixels) + " pixels, got " +
+                             std::to_string(at.height) + " x " +
+                             std::to_string(at.width));
 
   Canvas out(static_cast<double>(at.width), static_cast<double>(at.height));
-  HeatmapSheet sheet;
-  out.put(at.top, at.picture_left, picture);
-  if (picture.width > 0)
-    draw_edge(out, {at.top, at.picture_left, picture.height, picture.width});
+  RenderedHeatmaps rendered;
+  out.put(at.top, at.image_left, image);
+  if (image.width > 0)
+    draw_border(out, {at.top, at.image_left, image.height, image.width});
+  const auto middle = [](int64_t first, int64_t length) {
+    return static_cast<double>(first) + static_cast<double>(length) / 2;
+  };
   for (size_t r = 0; r < f.row_names.size(); ++r) {
     out.text(static_cast<double>(at.column_left[0]) - 8,
-             static_cast<double>(at.row_top[r]) +
-                 static_cast<double>(at.row_height[r]) / 2 + 0.37 * kText,
-             f.row_names[r], style(kText, Anchor::kEnd));
+             middle(at.row_top[r], at.row_height[r]) + 0.37 * kText,
+             f.row_names[r], {kText, Anchor::kEnd});
   }
+  TextStyle column{at.column_text,
+                   at.upward ? Anchor::kStart : Anchor::kMiddle};
+  column.upward = at.upward;
   for (size_t c = 0; c < f.column_names.size(); ++c) {
-    TextStyle name =
-        style(at.column_text, at.upward ? Anchor::kStart : Anchor::kMiddle);
-    name.upward = at.upward;
-    out.text(static_cast<double>(at.column_left[c]) +
-                 static_cast<double>(at.column_width[c]) / 2 +
+    out.text(middle(at.column_left[c], at.column_width[c]) +
                  (at.upward ? 0.37 * kText : 0),
-             static_cast<double>(at.top) - 8, f.column_names[c], name);
+             static_cast<double>(at.top) - 8, f.column_names[c], column);
   }
   for (size_t i = 0; i < f.maps.size(); ++i) {
     const Place& p = at.places[i];
     if (p.width == 0) continue;
-    const Cells c = cells(f.maps[i], side);
-    draw_edge(out, p);
-    draw_map(out, f.maps[i], p, c, scales[i], f.colours);
+    draw_border(out, p);
+    draw_map(out, f.maps[i], p, at.cells[i], scales[i], f.colours);
     if (at.named)
-      out.text(static_cast<double>(p.left) + static_cast<double>(p.width) / 2,
-               static_cast<double>(p.top) - 7, f.maps[i].name,
-               style(kSmall, Anchor::kMiddle));
-    sheet.averaged = std::max(sheet.averaged, c.block);
+      out.text(middle(p.left, p.width), static_cast<double>(p.top) - 7,
+               f.maps[i].name, {kSmall, Anchor::kMiddle});
+    rendered.averaged = std::max(rendered.averaged, at.cells[i].block);
   }
   draw_bar(out, bar, f.colours, at.top, at.bar_left, at.bar_height);
-  sheet.image = out.image(), sheet.places = at.places;
-  return sheet;
+  rendered.image = out.image(), rendered.places = at.places;
+  return rendered;
 }
-
-io::Image draw(const Heatmaps& figure) { return lay_out(figure).image; }
 
 }  // namespace aft::cli

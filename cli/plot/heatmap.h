@@ -39,7 +39,7 @@ struct Heatmaps {
   /// tall. A cell is a whole number of pixels; a map with more cells than
   /// pixels is averaged down.
   int64_t side = 0;
-  io::Image picture;  ///< if not empty, drawn enlarged to the left of the maps
+  io::Image image;  ///< if not empty, drawn enlarged to the left of the maps
 };
 
 /// The position of a map in the image, in pixels; all 0 for an empty map.
@@ -47,7 +47,7 @@ struct Place {
   int64_t top = 0, left = 0, height = 0, width = 0;
 };
 
-struct HeatmapSheet {
+struct RenderedHeatmaps {
   io::Image image;
   std::vector<Place> places;  ///< one per map
   /// A drawn cell is the mean of at most averaged x averaged values.
@@ -56,12 +56,9 @@ struct HeatmapSheet {
 
 /// Draws the figure. NaN and infinite cells are hatched in grey. Throws
 /// std::invalid_argument if the number of maps or values does not match, or if
-/// the scale is not finite or low > high; io::Error if `picture` is invalid;
+/// the scale is not finite or low > high; io::Error if `image` is invalid;
 /// std::runtime_error if the image would exceed io::kMaxPixels.
-HeatmapSheet lay_out(const Heatmaps& figure);
-
-/// The image of lay_out().
-io::Image draw(const Heatmaps& figure);
+RenderedHeatmaps render(const Heatmaps& figure);
 
 /// Averages the finite values in blocks of `block` x `block`; blocks at the
 /// right and bottom edges may be smaller. A block without finite values gives

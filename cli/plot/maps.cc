@@ -1,5 +1,5 @@
-// Layout, names and captions of the heat maps of `aft plot`; their numbers are
-// those of aft/tasks/introspection.h.
+// Layout, names and captions of the heat maps of `aft plot`; their values come
+// from aft/tasks/introspection.h.
 #include "cli/plot/maps.h"
 
 #include <ATen/ATen.h>
@@ -11,6 +11,7 @@
 
 #include "aft/data/data.h"
 #include "aft/data/image_files.h"
+#include "aft/data/image_input.h"
 #include "aft/io/image.h"
 #include "aft/nn/mixer.h"
 #include "aft/tasks/introspection.h"
@@ -36,7 +37,8 @@ Map map_of(const at::Tensor& x, std::string name, int64_t y0 = 0,
           y0,        x0,        std::move(name)};
 }
 
-/// Layers down, the first `most` heads across.
+/// A figure with a row per layer and a column for each of the first `most`
+/// heads.
 Heatmaps by_heads(size_t layers, int64_t heads, int64_t most) {
   Heatmaps figure;
   for (size_t l = 0; l < layers; ++l) figure.row_names.push_back(layer_name(l));
@@ -44,7 +46,7 @@ Heatmaps by_heads(size_t layers, int64_t heads, int64_t most) {
     figure.column_names.push_back(head_name(h));
   return figure;
 }
-/// x [heads, height, width] as the next row.
+/// Adds x [heads, height, width] as the next row.
 void add_row(const at::Tensor& x, size_t layer, int64_t y0, int64_t x0,
              Heatmaps& figure) {
   for (size_t h = 0; h < figure.column_names.size(); ++h)
@@ -58,7 +60,7 @@ std::string first_heads(int64_t heads, int64_t most) {
                       : "";
 }
 
-/// Layers from the top left to the bottom right.
+/// A figure with one map per layer, in reading order.
 Heatmaps by_pairs(const std::vector<tasks::Biases>& all) {
   constexpr size_t kAcross = 6;
   Heatmaps figure;
@@ -71,14 +73,14 @@ Heatmaps by_pairs(const std::vector<tasks::Biases>& all) {
   return figure;
 }
 
-/// A picture as the model reads it, and as numbers [1, 3, H, W].
+/// An image as the model sees it, and the input of the model [1, 3, H, W].
 std::pair<io::Image, at::Tensor> read(const std::string& path,
                                       const tasks::LabelledConfig& view) {
-  const io::Image image =
-      tasks::centre(io::read_image(path), view.height, view.width, view.crop);
-  at::Tensor numbers = at::empty({1, 3, view.height, view.width});
-  tasks::normalise(image, numbers.data_ptr<float>());
-  return {image, numbers};
+  const io::Image image = data::centre_crop(io::read_image(path), view.height,
+                                            view.width, view.crop);
+  at::Tensor input = at::empty({1, 3, view.height, view.width});
+  data::normalise(image, input.data_ptr<float>());
+  return {image, input};
 }
 
 }  // namespace
@@ -97,7 +99,7 @@ std::optional<Heatmaps> bias_maps(const torch::nn::Module& module,
   Heatmaps figure;
   if (!all[0].relative) {
     figure = by_pairs(all);
-  } else if (first.dim() == 2) {  // on a line: heads down, taps across
+  } else if (first.dim() == 2) {  // 1d: a row per head, a column per tap
     for (size_t l = 0; l < all.size(); ++l) {
       figure.column_names.push_back(layer_name(l));
       figure.maps.push_back(
@@ -116,17 +118,18 @@ std::optional<Heatmaps> bias_maps(const torch::nn::Module& module,
   if (all[0].relative) {
     figure.quantity = "exp(w) - 1", figure.colours = Colours::kDiverging;
     figure.caption =
-        "exp(w) - 1 by the place of the key relative to the query" +
+        "exp(w) - 1 by the position of the key relative to the query" +
         (first.dim() == 2 ? "" : first_heads(first.size(0), most)) + ".";
   } else {
     figure.quantity = "exp(w)", figure.colours = Colours::kSequential;
     figure.y_name = "t", figure.x_name = "j";
     figure.caption = "exp(w) of query t (down) and key j (across)";
     if (model.value("pool", "") == "token")
-      figure.caption += "; the first of both is the class token";
+      figure.caption += "; the first of each is the class token";
     if (all[0].block > 1)
-      figure.caption += "; means of blocks of " + std::to_string(all[0].block) +
-                        " x " + std::to_string(all[0].block);
+      figure.caption += "; averaged over blocks of " +
+                        std::to_string(all[0].block) + " x " +
+                        std::to_string(all[0].block);
     figure.caption += ".";
   }
   return figure;
@@ -135,18 +138,18 @@ std::optional<Heatmaps> bias_maps(const torch::nn::Module& module,
 Heatmaps key_maps(models::ClassifierImpl& classifier,
                   const tasks::LabelledConfig& view, const std::string& path,
                   int64_t most) {
-  const auto [image, numbers] = read(path, view);
-  const std::vector<at::Tensor> k = tasks::keys_of(classifier, numbers);
+  const auto [image, input] = read(path, view);
+  const std::vector<at::Tensor> k = tasks::keys_of(classifier, input);
   Heatmaps figure = by_heads(k.size(), k[0].size(1), most);
   for (size_t l = 0; l < k.size(); ++l) add_row(k[l][0], l, 0, 0, figure);
   figure.title = "Keys of " + path.substr(path.find_last_of('/') + 1);
   figure.caption =
-      "The keys of every patch, by layer and " +
+      "Keys of all patches, by layer and " +
       std::string(k[0].size(1) == classifier.config.width ? "channel"
                                                           : "head") +
       first_heads(k[0].size(1), most) + ".";
   figure.quantity = "k", figure.y_name = "row", figure.x_name = "column";
-  figure.picture = image;
+  figure.image = image;
   return figure;
 }
 
@@ -180,14 +183,14 @@ Heatmaps attention_maps(models::ClassifierImpl& classifier,
             -(mean.size(3) / 2), figure);
   figure.name = "attention", figure.title = "Average relative attention";
   figure.caption =
-      "Attention by the place of the key relative to the query, summed over "
+      "Attention by the position of the key relative to the query, summed over "
       "queries and " +
       std::to_string(used) +
       " images and divided by the number of images times " +
-      (pairs ? "the queries that have a key at that place"
+      (pairs ? "the queries that have a key at that position"
              : "all queries, " + std::to_string((mean.size(2) + 1) / 2 *
                                                 ((mean.size(3) + 1) / 2))) +
-      "; the class token is left out" + first_heads(mean.size(1), most) + ".";
+      "; the class token is excluded" + first_heads(mean.size(1), most) + ".";
   figure.quantity = "attention", figure.y_name = "dy", figure.x_name = "dx";
   return figure;
 }

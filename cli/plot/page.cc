@@ -18,9 +18,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Of so few cells the very numbers are in the page, otherwise 16 bits of each.
+// Maps of at most this many cells are embedded as floats, larger ones as 16
+// bits per value.
 constexpr size_t kExactCells = 1024;
-// 16 bits: steps from the least to the greatest, and what is no number.
+// 16 bits: steps from the minimum to the maximum, and codes for other values.
 constexpr uint16_t kSteps = 65532, kMinusInf = 65533, kInf = 65534,
                    kNan = 65535;
 
@@ -42,14 +43,14 @@ std::string base64(const std::string& bytes) {
   return out;
 }
 
-/// The low byte first.
+/// Appends an integer, low byte first.
 template <typename Bits>
 void append(Bits bits, std::string& out) {
   for (size_t i = 0; i < sizeof(Bits); ++i)
     out += static_cast<char>(bits >> (8 * i) & 255);
 }
 
-/// The values of a map, and how they are to be read.
+/// Adds the values of a map and their encoding.
 void add_values(const std::vector<float>& values, Json& out) {
   std::string bytes;
   if (values.size() <= kExactCells) {
@@ -79,7 +80,8 @@ void add_values(const std::vector<float>& values, Json& out) {
   out["values"] = base64(bytes);
 }
 
-/// For the script of the page, in which no tag may end.
+/// Embeds data for the script of the page, with '<' escaped so that no tag
+/// ends.
 std::string embedded(const Json& data) {
   std::string out = "<script type=\"application/json\">";
   for (const char c :
@@ -89,7 +91,7 @@ std::string embedded(const Json& data) {
   return out + "</script>";
 }
 
-/// Text of the page: without what HTML does not have.
+/// Escapes text for HTML and replaces control characters.
 std::string text(const std::string& given) {
   std::string out;
   for (const char c : given)
@@ -98,8 +100,8 @@ std::string text(const std::string& given) {
   return escaped(out);
 }
 
-std::string picture(const io::Image& image, const std::string& png,
-                    const std::string& about) {
+std::string image_tag(const io::Image& image, const std::string& png,
+                      const std::string& about) {
   return "<img src=\"data:image/png;base64," + base64(png) + "\" width=\"" +
          std::to_string(image.width) + "\" height=\"" +
          std::to_string(image.height) + "\" alt=\"" + text(about) + "\">";
@@ -109,8 +111,8 @@ std::string live(const std::string& inside, const Json& data,
                  const std::string& about) {
   return "<div class=\"plate live\" tabindex=\"0\" role=\"group\" "
          "aria-label=\"" +
-         text(about) + "; the arrow keys read values\">\n" + inside + "\n" +
-         embedded(data) + "\n</div>";
+         text(about) + "; use the arrow keys to read values\">\n" + inside +
+         "\n" + embedded(data) + "\n</div>";
 }
 
 std::string squared(int64_t n) {
@@ -123,14 +125,14 @@ struct Ready {
 };
 
 Ready ready(const Heatmaps& f) {
-  const HeatmapSheet sheet = lay_out(f);
+  const RenderedHeatmaps rendered = render(f);
   Ready out{f.name, f.title, f.caption, {}, {}};
-  out.png = io::encode_png(sheet.image, f.name + ".png");
+  out.png = io::encode_png(rendered.image, f.name + ".png");
   Json data{{"quantity", f.quantity},
             {"y", f.y_name},
             {"x", f.x_name},
             {"columns", f.column_names.size()},
-            {"size", {sheet.image.height, sheet.image.width}},
+            {"size", {rendered.image.height, rendered.image.width}},
             {"maps", Json::array()}};
   int64_t most = 1;
   for (size_t i = 0; i < f.maps.size(); ++i) {
@@ -139,7 +141,7 @@ Ready ready(const Heatmaps& f) {
       data["maps"].push_back(nullptr);
       continue;
     }
-    const Place& p = sheet.places[i];
+    const Place& p = rendered.places[i];
     const int64_t longer = std::max(m.height, m.width),
                   block = (longer + kMostCells - 1) / kMostCells;
     most = std::max(most, block);
@@ -153,16 +155,16 @@ Ready ready(const Heatmaps& f) {
     add_values(small.values, map);
     data["maps"].push_back(std::move(map));
   }
-  if (sheet.averaged > 1)
-    out.caption += " Averaged down: a drawn cell is the mean of up to " +
-                   squared(sheet.averaged) + " values.";
+  if (rendered.averaged > 1)
+    out.caption += " Each drawn cell is the mean of up to " +
+                   squared(rendered.averaged) + " values.";
   if (most > 1)
     out.caption += " The values shown on the page are means of up to " +
                    squared(most) + ".";
   const std::string about = f.title + ": heat maps, " +
                             std::to_string(f.row_names.size()) + " x " +
                             std::to_string(f.column_names.size());
-  out.html = live(picture(sheet.image, out.png, about), data, f.title);
+  out.html = live(image_tag(rendered.image, out.png, about), data, f.title);
   return out;
 }
 
@@ -190,11 +192,11 @@ Ready ready(const Chart& c) {
   return out;
 }
 
-Ready ready(const Picture& p) {
+Ready ready(const ImageFigure& p) {
   Ready out{p.name, p.title, p.caption, {}, {}};
   out.png = io::encode_png(p.image, p.name + ".png");
   out.html =
-      "<div class=\"plate\">" + picture(p.image, out.png, p.title) + "</div>";
+      "<div class=\"plate\">" + image_tag(p.image, out.png, p.title) + "</div>";
   return out;
 }
 
@@ -210,8 +212,8 @@ std::vector<Ready> all_ready(const std::vector<Figure>& figures) {
                            "vwxyz0123456789._-") == std::string::npos;
     if (!plain || !names.insert(name).second)
       throw std::invalid_argument(
-          "a figure must have a name of its own of letters, digits, '.', '_' "
-          "and '-', got '" +
+          "a figure must have a unique name of letters, digits, '.', '_' and "
+          "'-', got '" +
           name + "'");
   }
   out.reserve(figures.size());
@@ -223,7 +225,7 @@ std::vector<Ready> all_ready(const std::vector<Figure>& figures) {
 std::string make_page(const std::string& title, const std::string& subtitle,
                       const Details& details,
                       const std::vector<Ready>& figures) {
-  // The policy lets nothing in from outside, whatever the texts are.
+  // The policy blocks all external resources, whatever the texts contain.
   std::string out =
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src "
@@ -270,7 +272,7 @@ void write_figures(const std::string& directory, const std::string& title,
                    const std::string& subtitle, const Details& details,
                    const std::vector<Figure>& figures) {
   const std::vector<Ready> all = all_ready(figures);
-  std::error_code ignored;  // the first file says what is wrong
+  std::error_code ignored;  // writing the first file reports the error
   std::filesystem::create_directories(directory, ignored);
   for (const Ready& f : all)
     io::write_file(directory + "/" + f.name + ".png", f.png);

@@ -13,7 +13,8 @@
 
 namespace aft::cli {
 
-struct Picture {
+/// An image to show as it is.
+struct ImageFigure {
   std::string name;  ///< file name without .png
   std::string title, caption;
   io::Image image;
@@ -25,7 +26,7 @@ struct Chart {
   std::vector<Panel> panels;
 };
 
-using Figure = std::variant<Heatmaps, Chart, Picture>;
+using Figure = std::variant<Heatmaps, Chart, ImageFigure>;
 
 /// Name-value pairs listed at the top of the page.
 using Details = std::vector<std::pair<std::string, std::string>>;
@@ -38,7 +39,7 @@ inline constexpr int64_t kMostCells = 512;
 /// touch or the arrow keys select a cell or point and show its value. All text
 /// is escaped. The output is deterministic. Throws std::invalid_argument if a
 /// figure's name is empty, is not unique or has characters other than letters,
-/// digits, '.', '_' and '-'; also throws what lay_out throws.
+/// digits, '.', '_' and '-'; also throws what render throws.
 std::string page(const std::string& title, const std::string& subtitle,
                  const Details& details, const std::vector<Figure>& figures);
 

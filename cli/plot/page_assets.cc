@@ -50,8 +50,9 @@ figcaption b { color: var(--ink); }
 }
 )css";
 
-// A plate is a picture that answers: `at` finds what is below a point of it,
-// `step` what an arrow key leads to, `show` marks it and gives the words.
+// A plate is an interactive figure: `at` finds the item at a point, `step` the
+// one that an arrow key selects, and `show` marks an item and returns its
+// texts.
 const char* const kPageScript = R"js(
 "use strict";
 (() => {
@@ -74,7 +75,7 @@ const char* const kPageScript = R"js(
     tip.style.top = Math.max(6, top) + "px";
   }
 
-  // Significant digits, and none that is lost between two steps.
+  // `count` significant digits, but none below the quantisation step.
   function digits(x, count, step) {
     if (Number.isNaN(x)) return "none";
     if (!Number.isFinite(x)) return x > 0 ? "inf" : "-inf";
@@ -108,7 +109,7 @@ const char* const kPageScript = R"js(
         if (!Number.isFinite(x)) continue;
         low = Math.min(low, x), high = Math.max(high, x);
       }
-      // Four, and more where all numbers begin with the same.
+      // Four, and more if all values share their first digits.
       const same = Math.log10(Math.max(-low, high) / (high - low));
       map.digits = 4 + (same > 0 ? Math.min(Math.floor(same), 3) : 0);
     }
@@ -145,7 +146,7 @@ const char* const kPageScript = R"js(
         const row = now.row + dy, column = now.column + dx;
         if (row >= 0 && row < m.cells[0] && column >= 0 && column < m.cells[1])
           return cell(now.i, row, column);
-        // Over the edge: into the map beside it.
+        // Beyond the edge: the adjacent map.
         const across = (now.i % data.columns) + dx;
         const i = now.i + dx + dy * data.columns;
         const next = data.maps[i];
@@ -222,7 +223,7 @@ const char* const kPageScript = R"js(
   const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0],
                    ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-  let owner = null;  // the plate that the words are of
+  let owner = null;  // the plate that the tooltip belongs to
   for (const plate of document.querySelectorAll(".live")) {
     const data = JSON.parse(plate.querySelector("script").textContent);
     const part = plate.querySelector("img") ? maps(plate, data)
@@ -231,15 +232,15 @@ const char* const kPageScript = R"js(
     let now = null;
     const choose = (next, x, y) => {
       now = next;
-      const said = part.show(now);
-      if (!said) {
+      const shown = part.show(now);
+      if (!shown) {
         if (owner === plate) tip.hidden = true;
         return;
       }
       owner = plate;
       const r = area.getBoundingClientRect();
-      say(said.name, said.lines, x ?? r.left + said.x * r.width,
-          y ?? r.top + said.y * r.height);
+      say(shown.name, shown.lines, x ?? r.left + shown.x * r.width,
+          y ?? r.top + shown.y * r.height);
     };
     const point = (e) => {
       const r = area.getBoundingClientRect();

@@ -30,7 +30,8 @@ Scale make_scale(const std::vector<const std::vector<float>*>& values,
   const double first = *least, last = *greatest;
   Scale out{low, high};
   if (!(low < high)) {
-    // Kernels of one tap are nearly all zeros, and the taps would be beyond.
+    // Kernels with one tap are almost all zeros; counting them would put the
+    // taps outside the scale.
     if (colours == Colours::kDiverging)
       finite.erase(std::remove(finite.begin(), finite.end(), 0.0F),
                    finite.end());
@@ -50,7 +51,7 @@ Scale make_scale(const std::vector<const std::vector<float>*>& values,
 }
 
 std::vector<double> round_ticks(double low, double high) {
-  // So near to each other that steps between would be lost to rounding.
+  // Too close to each other for steps in between.
   if (high - low < 1e-9 * std::max(std::abs(low), std::abs(high)))
     return {low, high};
   double step = std::pow(10, std::floor(std::log10((high - low) / 4)));

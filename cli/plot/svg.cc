@@ -1,4 +1,4 @@
-// Drawings as SVG.
+// Renders drawings to SVG.
 #include <cstdio>
 
 #include "cli/plot/drawing.h"
@@ -26,24 +26,12 @@ std::string dashes(const Stroke& stroke) {
 
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
+  for (const char c : text)
+    out += c == '&'   ? "&amp;"
+           : c == '<' ? "&lt;"
+           : c == '>' ? "&gt;"
+           : c == '"' ? "&quot;"
+                      : std::string(1, c);
   return out;
 }
 

@@ -1,7 +1,6 @@
-"""A real browser (Debian's chromium, without a window) that opens a page from its
-file, moves the mouse over it, and tells what went wrong in it and what it asked
-for. Where there is none, tests are skipped and say so; where the environment has
-CI they fail, as nobody would see it there."""
+"""Drives a real browser (Debian's chromium, headless): opens a page from a file, moves
+the mouse, and reports errors and requests of the page. Without a browser, tests are
+skipped with a message; if the environment has CI, they fail instead."""
 
 import json
 import os
@@ -20,8 +19,8 @@ try:
 except ImportError:
     webdriver = None
 
-SECONDS = 120  # for what hangs: other tests may have the cores
-# Where the cell of a map is in the window, after it has been moved into it.
+SECONDS = 120  # generous, since other tests may use all cores
+# Scrolls the cell of a map into view and returns its position in the window.
 PLACE = """
 const plate = document.querySelector(`#${arguments[0]} .live`);
 const data = JSON.parse(plate.querySelector("script").textContent);
@@ -106,58 +105,58 @@ class Browser:
         return [each.get_attribute("id") for each in
                 self.driver.find_elements(By.TAG_NAME, "section")]  # fmt: skip
 
-    def pictures(self):
-        """(name of the figure, width, height in pixels); 0 x 0: cannot be shown."""
+    def images(self):
+        """(figure, width, height in pixels) of each image; 0 x 0: could not be decoded."""
         return [tuple(each) for each in self.run(
             "return Array.from(document.images).map((image) => "
             "[image.closest('section').id, image.naturalWidth, image.naturalHeight])"
         )]  # fmt: skip
 
     def move(self, x, y):
-        """The mouse, to a place in the window."""
+        """Moves the mouse to a position in the window."""
         actions = ActionBuilder(self.driver, duration=0)
         actions.pointer_action.move_to_location(int(x), int(y))
         actions.perform()
 
     def tip(self):
-        """What is shown beside the mouse, line by line."""
+        """The lines of the tooltip."""
         element = self.driver.find_element(By.ID, "tip")
         return element.text.splitlines() if element.is_displayed() else []
 
     def hover(self, name, number, row, column):
-        """What is shown for a cell of a map of a figure."""
+        """The tooltip of a cell of a map."""
         self.move(*self.run(PLACE, name, number, row, column))
         return self.tip()
 
     def hover_point(self, name, number):
-        """What is shown for a point of a chart."""
+        """The tooltip of a point of a chart."""
         self.move(*self.run(POINT, name, number))
         return self.tip()
 
     def press(self, name, *keys):
-        """What is shown after keys (RIGHT, ESCAPE), with a figure in focus."""
+        """The tooltip after pressing keys (RIGHT, ESCAPE) with a figure in focus."""
         self.move(2, 2)  # out of the way
         plate = self.driver.find_element(By.CSS_SELECTOR, f"#{name} .live")
         plate.send_keys(*(getattr(Keys, key) for key in keys))
         return self.tip()
 
     def marked(self, name):
-        """The box around the chosen cell: left, top, width, height in the window."""
+        """The marker of the selected cell: left, top, width, height in the window."""
         return self.run(
             "const r = document.querySelector(`#${arguments[0]} .mark`)"
             ".getBoundingClientRect(); return [r.left, r.top, r.width, r.height]",
             name)  # fmt: skip
 
     def errors(self):
-        """What the page complained of since it was opened."""
+        """The errors and warnings of the page since it was opened."""
         return [each["message"] for each in self.driver.get_log("browser")
                 if each["level"] not in ("INFO", "DEBUG")]  # fmt: skip
 
     def requests(self):
-        """What the page asked for since it was opened, beside itself."""
+        """The URLs that the page requested since it was opened, except its own."""
         events = (json.loads(each["message"])["message"]
                   for each in self.driver.get_log("performance"))  # fmt: skip
         asked = [each["params"]["request"]["url"] for each in events
                  if each["method"] == "Network.requestWillBeSent"]  # fmt: skip
-        own = (self.address, "data:", "chrome://")  # the last: of an empty tab
+        own = (self.address, "data:", "chrome://")  # the last one: an empty tab
         return [url for url in asked if not url.startswith(own)]

@@ -1,4 +1,4 @@
-// Charts as SVG and as pixels, and the canvas that these are drawn on.
+// Charts as SVG and as pixels, and the canvas.
 #include "cli/plot/chart.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ std::string golden(const std::string& name) {
   return out.str();
 }
 
-TEST(Charts, SvgIsTheGoldenOne) {
+TEST(Charts, SvgMatchesTheGoldenFile) {
   EXPECT_EQ(plot("A & <b>", "below it", golden_panels()), golden("chart.svg"));
   EXPECT_EQ(golden_bars(), golden("bars.svg"));
 }
@@ -59,7 +59,7 @@ Rgb rgb(const std::string& hex) {
   return {part(1), part(3), part(5)};
 }
 
-TEST(Charts, PixelsHaveInkOfEverySeries) {
+TEST(Charts, PixelsShowEverySeries) {
   const auto panels = golden_panels();
   const io::Image image = plot_image("A & <b>", "below it", panels);
   EXPECT_EQ(image.width, 2 * 2 * 560);
@@ -73,7 +73,7 @@ TEST(Charts, PixelsHaveInkOfEverySeries) {
   EXPECT_EQ(plotted_points(panels).size(), 54u);
 }
 
-TEST(Charts, UntitledIsTheSameBelowTheTitle) {
+TEST(Charts, UntitledOmitsTheTitle) {
   const std::string svg = plot_untitled("secret", "sub", golden_panels());
   EXPECT_NE(svg.find("viewBox=\"0 34.0 1120.0 446.0\""), std::string::npos);
   EXPECT_EQ(svg.find(">secret</text>"), std::string::npos);
@@ -82,7 +82,7 @@ TEST(Charts, UntitledIsTheSameBelowTheTitle) {
 
 // ---- The canvas -------------------------------------------------------------
 
-TEST(Canvas, EveryLetterIsAnother) {
+TEST(Canvas, GlyphsAreDistinct) {
   std::set<std::vector<uint8_t>> seen;
   for (int c = ' '; c <= '~'; ++c) {
     Canvas canvas(40, 40);
@@ -96,7 +96,7 @@ TEST(Canvas, EveryLetterIsAnother) {
   EXPECT_EQ(other.image().rgb, question.image().rgb);
 }
 
-TEST(Canvas, OutsideIsNotDrawn) {
+TEST(Canvas, ClipsToTheImage) {
   Canvas canvas(20, 10, 2);
   const std::vector<uint8_t> white = canvas.image().rgb;
   canvas.line(-50, -50, -10, -60, {"#000"});

@@ -5,7 +5,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from pictures import RANDOM, folder
+from images import RANDOM, folder
 from program import ProgramTest, aft, sets
 
 # Classes by colour. What the names are sorted by is their bytes.

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from classes import COLOURS, NAMES, ClassesTest, class_folder, painted
-from pictures import RANDOM, jpeg, noise, png
+from images import RANDOM, jpeg, noise, png
 from program import BENCH, main, sets
 from tensors import load_tensors, save_tensors
 

@@ -8,7 +8,7 @@ import shutil
 import signal
 
 from classes import COLOURS, NAMES, ClassesTest, class_folder
-from pictures import jpeg, noise, png
+from images import jpeg, noise, png
 from program import aft, lines_of, main, metrics, sets
 from tensors import load_tensors
 

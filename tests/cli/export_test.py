@@ -9,7 +9,7 @@ import random
 import torch
 from torch.nn import functional as F
 
-from pictures import png
+from images import png
 from program import ProgramTest, main, sets
 from tensors import load_tensors, save_tensors
 

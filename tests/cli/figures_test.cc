@@ -1,4 +1,4 @@
-// The figures of the program: colours, scales, heat maps.
+// Colours, scales and heat maps.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ io::Image flat(int64_t height, int64_t width, const Rgb& colour) {
 
 // ---- Colours ----------------------------------------------------------------
 
-/// From sRGB by the matrices of the other direction.
+/// Converts from sRGB by the inverse matrices.
 std::array<double, 3> oklab(const Rgb& rgb) {
   double c[3];
   for (size_t i = 0; i < 3; ++i) {
@@ -44,8 +44,8 @@ std::array<double, 3> oklab(const Rgb& rgb) {
           0.0259040371 * l + 0.7827717662 * m - 0.8086757660 * s};
 }
 
-TEST(Colours, StepsLookEquallyLarge) {
-  constexpr int kSteps = 16;  // far apart: 8 bits are coarse
+TEST(Colours, StepsArePerceptuallyEqual) {
+  constexpr int kSteps = 16;  // large steps, since 8 bits are coarse
   for (const Colours colours : kAll) {
     std::vector<double> steps;
     double sum = 0;
@@ -61,7 +61,7 @@ TEST(Colours, StepsLookEquallyLarge) {
   }
 }
 
-TEST(Colours, NoneIsCutToTheGamut) {
+TEST(Colours, NoneIsClippedToTheGamut) {
   for (const Colours colours : kAll) {
     for (int i = 0; i <= 256; ++i) {
       for (const uint8_t channel : colour(colours, i / 256.0)) {
@@ -72,7 +72,7 @@ TEST(Colours, NoneIsCutToTheGamut) {
   }
 }
 
-TEST(Colours, LightnessRises) {
+TEST(Colours, LightnessIncreases) {
   const auto at = [](double part) {
     return colour(Colours::kSequential, part);
   };
@@ -81,7 +81,7 @@ TEST(Colours, LightnessRises) {
   EXPECT_GT(all.size(), 200u);
   for (int i = 0; i < 100; ++i)
     EXPECT_LT(oklab(at(i / 100.0))[0], oklab(at((i + 1) / 100.0))[0]);
-  // And the hue changes.
+  // The hue changes too.
   const auto low = oklab(at(0)), high = oklab(at(1));
   EXPECT_LT(low[2], -0.05);
   EXPECT_GT(high[2], 0.05);
@@ -98,7 +98,7 @@ TEST(Colours, DivergingIsSymmetric) {
   EXPECT_GT(at(1)[0], at(1)[2] + 60);
 }
 
-TEST(Colours, OutsideIsTheNearestEnd) {
+TEST(Colours, ValuesOutsideAreClamped) {
   for (const Colours colours : kAll) {
     EXPECT_EQ(colour(colours, -1e300), colour(colours, 0));
     EXPECT_EQ(colour(colours, 1e300), colour(colours, 1));
@@ -132,7 +132,7 @@ TEST(Scale, Percentiles) {
   EXPECT_EQ(percentile(none, 0.5), 0);
 }
 
-TEST(Scale, FromTheNumbers) {
+TEST(Scale, FromTheValues) {
   std::vector<float> values;
   for (int i = 1; i <= 201; ++i) values.push_back(float(i));
   values.insert(values.begin(), {kNan, kInf, -kInf});
@@ -140,16 +140,16 @@ TEST(Scale, FromTheNumbers) {
   expect_scale(scale_of(values, Colours::kDiverging), -200, 200, false, true);
   expect_scale(scale_of(values, Colours::kSequential, 0, 500), 0, 500, false,
                false);
-  // One that is far from all others is all there is to see.
+  // A single outlier sets the scale.
   std::vector<float> peak(1000, 0);
   peak[3] = 5;
   expect_scale(scale_of(peak, Colours::kSequential), 0, 5, false, false);
   expect_scale(scale_of(peak, Colours::kDiverging), -5, 5, false, false);
 }
 
-// Kernels of 11 x 11 with one tap each: 0 is white on any scale, so that the
-// taps alone decide, as many as they are.
-TEST(Scale, OfOneTapInManyZeros) {
+// Kernels of 11 x 11 with one tap each: 0 is white on any scale, so only the
+// taps determine it.
+TEST(Scale, IgnoresZerosIfDiverging) {
   std::vector<float> values(201 * 121, 0.0F);
   for (size_t i = 0; i < 201; ++i)
     values[121 * i + i % 121] = 0.01F * float(i + 1);
@@ -200,32 +200,33 @@ Heatmaps figure(size_t rows, size_t columns, int64_t height, int64_t width) {
   return out;
 }
 
-void expect_inside(const HeatmapSheet& sheet) {
-  std::vector<int> taken(size_t(sheet.image.height * sheet.image.width), 0);
-  for (const Place& p : sheet.places) {
+void expect_inside(const RenderedHeatmaps& rendered) {
+  std::vector<int> taken(size_t(rendered.image.height * rendered.image.width),
+                         0);
+  for (const Place& p : rendered.places) {
     ASSERT_GE(p.top, 0);
     ASSERT_GE(p.left, 0);
-    ASSERT_LE(p.top + p.height, sheet.image.height);
-    ASSERT_LE(p.left + p.width, sheet.image.width);
+    ASSERT_LE(p.top + p.height, rendered.image.height);
+    ASSERT_LE(p.left + p.width, rendered.image.width);
     for (int64_t y = p.top; y < p.top + p.height; ++y)
       for (int64_t x = p.left; x < p.left + p.width; ++x)
-        ASSERT_EQ(taken[size_t(y * sheet.image.width + x)]++, 0);
+        ASSERT_EQ(taken[size_t(y * rendered.image.width + x)]++, 0);
   }
 }
 
 void expect_cells(const Heatmaps& f, int64_t height, int64_t width) {
-  const HeatmapSheet sheet = lay_out(f);
-  EXPECT_EQ(sheet.averaged, 1);
-  expect_inside(sheet);
+  const RenderedHeatmaps rendered = render(f);
+  EXPECT_EQ(rendered.averaged, 1);
+  expect_inside(rendered);
   for (size_t i = 0; i < f.maps.size(); ++i) {
-    const Place& p = sheet.places[i];
+    const Place& p = rendered.places[i];
     ASSERT_EQ(p.height % height, 0);
     ASSERT_EQ(p.width % width, 0);
     for (int64_t y = 0; y < p.height; ++y) {
       for (int64_t x = 0; x < p.width; ++x) {
         const int64_t cell =
             y * height / p.height * width + x * width / p.width;
-        ASSERT_EQ(pixel(sheet.image, p.top + y, p.left + x),
+        ASSERT_EQ(pixel(rendered.image, p.top + y, p.left + x),
                   colour(f.colours, f.maps[i].values[size_t(cell)] / 100.0));
       }
     }
@@ -243,7 +244,7 @@ TEST(Heatmaps, EveryCellHasItsColour) {
     }
   }
   // Cells are square.
-  const Place p = lay_out(figure(2, 3, 5, 7)).places[0];
+  const Place p = render(figure(2, 3, 5, 7)).places[0];
   EXPECT_EQ(p.height / 5, p.width / 7);
 }
 
@@ -254,51 +255,52 @@ TEST(Heatmaps, Sizes) {
            {4, 6, 14, 14},
            {2, 6, 197, 197},
            {3, 4, 27, 27}}) {
-    const HeatmapSheet sheet = lay_out(figure(rows, columns, height, width));
-    EXPECT_GT(sheet.image.width, 900);
-    EXPECT_LE(sheet.image.width, 1575);
-    EXPECT_EQ(sheet.averaged, 1);
-    expect_inside(sheet);
+    const RenderedHeatmaps rendered =
+        render(figure(rows, columns, height, width));
+    EXPECT_GT(rendered.image.width, 900);
+    EXPECT_LE(rendered.image.width, 1575);
+    EXPECT_EQ(rendered.averaged, 1);
+    expect_inside(rendered);
   }
   for (const auto& [height, width] : std::vector<std::pair<int64_t, int64_t>>{
            {1, 1}, {1, 60}, {60, 1}, {2, 3}, {3000, 5}, {2000, 2000}}) {
-    const HeatmapSheet sheet = lay_out(figure(2, 2, height, width));
-    expect_inside(sheet);
-    EXPECT_LE(sheet.image.width, 1575);
-    for (const Place& p : sheet.places) {
+    const RenderedHeatmaps rendered = render(figure(2, 2, height, width));
+    expect_inside(rendered);
+    EXPECT_LE(rendered.image.width, 1575);
+    for (const Place& p : rendered.places) {
       EXPECT_GE(std::min(p.height, p.width), 1);
       EXPECT_GE(std::max(p.height, p.width), 12);
     }
   }
   Heatmaps given = figure(1, 2, 9, 9);
   given.side = 50;
-  EXPECT_EQ(lay_out(given).places[1].width, 45);
-  // Very many: wider, but not so that nothing is to be seen.
-  const HeatmapSheet many = lay_out(figure(3, 200, 11, 11));
+  EXPECT_EQ(render(given).places[1].width, 45);
+  // Very many maps: a wider figure rather than invisible maps.
+  const RenderedHeatmaps many = render(figure(3, 200, 11, 11));
   EXPECT_GE(many.places[0].width, 22);
   expect_inside(many);
 }
 
-TEST(Heatmaps, PictureAndFreePlaces) {
-  constexpr Rgb mark = {200, 77, 30};  // neither a scale nor a letter has it
+TEST(Heatmaps, ImageAndEmptyPlaces) {
+  constexpr Rgb mark = {200, 77, 30};  // occurs in no scale and no text
   Heatmaps f = figure(2, 2, 4, 4);
   f.maps[3] = {};
-  f.picture = flat(8, 8, mark);
-  const HeatmapSheet sheet = lay_out(f);
-  expect_inside(sheet);
-  EXPECT_EQ(sheet.places[3].width, 0);
-  EXPECT_EQ(count(sheet.image, mark), 280 * 280);
-  f.picture = flat(900, 300, mark);
-  EXPECT_GT(count(draw(f), mark), 270 * 90);
+  f.image = flat(8, 8, mark);
+  const RenderedHeatmaps rendered = render(f);
+  expect_inside(rendered);
+  EXPECT_EQ(rendered.places[3].width, 0);
+  EXPECT_EQ(count(rendered.image, mark), 280 * 280);
+  f.image = flat(900, 300, mark);
+  EXPECT_GT(count(render(f).image, mark), 270 * 90);
 }
 
-TEST(Heatmaps, LargeOnesAreAveraged) {
+TEST(Heatmaps, LargeMapsAreAveraged) {
   Heatmaps f = figure(1, 1, 100, 90);
   f.side = 30, f.low = 0, f.high = 100;
-  const HeatmapSheet sheet = lay_out(f);
-  EXPECT_EQ(sheet.averaged, 4);
-  EXPECT_EQ(sheet.places[0].height, 25);
-  EXPECT_EQ(sheet.places[0].width, 23);
+  const RenderedHeatmaps rendered = render(f);
+  EXPECT_EQ(rendered.averaged, 4);
+  EXPECT_EQ(rendered.places[0].height, 25);
+  EXPECT_EQ(rendered.places[0].width, 23);
 
   const Map small =
       averaged({2, 3, {1, 2, kNan, 3, kInf, kNan}, -1, 5, "m"}, 2);
@@ -310,60 +312,60 @@ TEST(Heatmaps, LargeOnesAreAveraged) {
   EXPECT_EQ(small.x0, 5);
 }
 
-TEST(Heatmaps, WhatIsNoNumberIsGrey) {
+TEST(Heatmaps, NonFiniteCellsAreGrey) {
   for (const bool each : {false, true}) {
     Heatmaps f = figure(1, 1, 2, 2);
     f.each = each;
     f.maps[0].values = {kNan, kInf, -kInf, 3};
-    const HeatmapSheet sheet = lay_out(f);
-    const Place& p = sheet.places[0];
+    const RenderedHeatmaps rendered = render(f);
+    const Place& p = rendered.places[0];
     std::set<Rgb> seen;
     for (int64_t y = 0; y < p.height; ++y)
       for (int64_t x = 0; x < p.width; ++x)
         if (y < p.height / 2 || x < p.width / 2)
-          seen.insert(pixel(sheet.image, p.top + y, p.left + x));
+          seen.insert(pixel(rendered.image, p.top + y, p.left + x));
     EXPECT_EQ(seen.size(), 2u);  // hatched
     for (const Rgb& c : seen) EXPECT_TRUE(c[0] == c[1] && c[1] == c[2]);
-    EXPECT_EQ(pixel(sheet.image, p.top + p.height - 1, p.left + p.width - 1),
+    EXPECT_EQ(pixel(rendered.image, p.top + p.height - 1, p.left + p.width - 1),
               colour(Colours::kSequential, 0.5));
   }
 }
 
-TEST(Heatmaps, EachOnItsOwnScale) {
+TEST(Heatmaps, SeparateScales) {
   Heatmaps f = figure(1, 2, 1, 2);
   f.maps[0].values = {0, 1}, f.maps[1].values = {0, 1000};
   f.each = true;
-  const HeatmapSheet sheet = lay_out(f);
-  for (const Place& p : sheet.places)
-    EXPECT_EQ(pixel(sheet.image, p.top, p.left + p.width - 1),
+  const RenderedHeatmaps rendered = render(f);
+  for (const Place& p : rendered.places)
+    EXPECT_EQ(pixel(rendered.image, p.top, p.left + p.width - 1),
               colour(f.colours, 1));
   f.each = false;
-  const HeatmapSheet shared = lay_out(f);
+  const RenderedHeatmaps shared = render(f);
   const Place& first = shared.places[0];
   EXPECT_EQ(pixel(shared.image, first.top, first.left + first.width - 1),
             colour(f.colours, 0.001));
 }
 
-TEST(Heatmaps, SameInputSameBytes) {
+TEST(Heatmaps, Deterministic) {
   const Heatmaps f = figure(3, 3, 9, 9);
-  EXPECT_EQ(draw(f).rgb, draw(f).rgb);
+  EXPECT_EQ(render(f).image.rgb, render(f).image.rgb);
 }
 
-TEST(Heatmaps, WrongOnes) {
+TEST(Heatmaps, BadInput) {
   Heatmaps f = figure(2, 2, 3, 3);
   f.maps.pop_back();
-  EXPECT_THROW(draw(f), std::invalid_argument);
-  EXPECT_THROW(draw(Heatmaps{}), std::invalid_argument);
+  EXPECT_THROW(render(f), std::invalid_argument);
+  EXPECT_THROW(render(Heatmaps{}), std::invalid_argument);
   f = figure(1, 1, 3, 3), f.maps[0].values.pop_back();
-  EXPECT_THROW(draw(f), std::invalid_argument);
+  EXPECT_THROW(render(f), std::invalid_argument);
   f = figure(1, 1, 3, 3), f.low = 1;
-  EXPECT_THROW(draw(f), std::invalid_argument);
+  EXPECT_THROW(render(f), std::invalid_argument);
   f.low = 0, f.high = std::nan("");
-  EXPECT_THROW(draw(f), std::invalid_argument);
-  f.high = 0, f.picture = {4, 4, {1, 2, 3}};
-  EXPECT_THROW(draw(f), std::exception);
-  f.picture = {}, f.side = 100000;
-  EXPECT_THROW(draw(f), std::runtime_error);
+  EXPECT_THROW(render(f), std::invalid_argument);
+  f.high = 0, f.image = {4, 4, {1, 2, 3}};
+  EXPECT_THROW(render(f), std::exception);
+  f.image = {}, f.side = 100000;
+  EXPECT_THROW(render(f), std::runtime_error);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from pictures import RECORD, cifar, folder, jpeg, noise, png, read_png
+from images import RECORD, cifar, folder, jpeg, noise, png, read_png
 from program import AFT, ProgramTest, aft, lines_of, main, metrics, sets
 
 PRESET = "image-aft-local-4x128"

@@ -5,7 +5,7 @@ Argument: the program."""
 import json
 import signal
 
-from pictures import folder, noise
+from images import folder, noise
 from program import BENCH, ProgramTest, main, sets
 
 PICTURES = {

@@ -1,4 +1,4 @@
-// The page of figures: what is in it, and what can not get into it.
+// The page of figures: its contents, and escaping.
 #include "cli/plot/page.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ std::string decode(const std::string& text) {
   return out;
 }
 
-/// What stands between two texts, in order.
+/// The parts of `text` between `first` and `last`, in order.
 std::vector<std::string> between(const std::string& text,
                                  const std::string& first,
                                  const std::string& last) {
@@ -62,7 +62,7 @@ Json data_of(const std::string& page, size_t figure = 0) {
           .at(figure));
 }
 
-/// As the script of the page reads them.
+/// Decodes values like the script of the page.
 std::vector<double> values_of(const Json& map) {
   const std::string bytes = decode(map["values"]);
   std::vector<double> out;
@@ -106,26 +106,27 @@ Chart chart() {
           {{"loss", "step", "bits", {{"training", {{1, 3}, {2, 2.5}}}}, true}}};
 }
 
-Picture picture() {
+ImageFigure image_figure() {
   return {"sample", "Sample", "Drawn.", {1, 2, {255, 0, 0, 0, 0, 255}}};
 }
 
 TEST(Page, HasAllFigures) {
-  const std::vector<Figure> figures = {heatmaps(5, 7), chart(), picture()};
+  const std::vector<Figure> figures = {heatmaps(5, 7), chart(), image_figure()};
   const Details details = {{"task", "image"}, {"parameters", "12"}};
   const std::string html = page("a model", "below", details, figures);
   EXPECT_EQ(page("a model", "below", details, figures), html);
   const auto images = between(html, "data:image/png;base64,", "\"");
   ASSERT_EQ(images.size(), 2u);  // the chart is SVG
-  EXPECT_EQ(decode(images[0]), io::encode_png(draw(heatmaps(5, 7)), ""));
-  EXPECT_EQ(decode(images[1]), io::encode_png(picture().image, ""));
+  EXPECT_EQ(decode(images[0]),
+            io::encode_png(render(heatmaps(5, 7)).image, ""));
+  EXPECT_EQ(decode(images[1]), io::encode_png(image_figure().image, ""));
   EXPECT_EQ(between(html, "<svg", ">").size(), 1u);
   for (const char* text :
        {"<h1>a model</h1>", "below", "<dt>task</dt><dd>image</dd>",
         "<a href=\"#biases\">Biases</a>", "<section id=\"curves\">",
         "Figure 3.</b> Drawn."})
     EXPECT_NE(html.find(text), std::string::npos) << text;
-  // Nothing is asked for outside of the page.
+  // The page loads no external resources.
   for (const char* text :
        {"src=\"http", "href=\"http", "url(", "@import", "fetch(", "XMLHttp"})
     EXPECT_EQ(html.find(text), std::string::npos) << text;
@@ -139,10 +140,10 @@ TEST(Page, Values) {
   EXPECT_EQ(map["cells"], Json({5, 7}));
   EXPECT_EQ(map["first"], Json({-2, 3}));
   EXPECT_EQ(data["quantity"], "exp(w)");
-  const HeatmapSheet sheet = lay_out(f);
-  const Place& p = sheet.places[0];
+  const RenderedHeatmaps rendered = render(f);
+  const Place& p = rendered.places[0];
   EXPECT_EQ(map["place"], Json({p.top, p.left, p.height, p.width}));
-  EXPECT_EQ(data["size"], Json({sheet.image.height, sheet.image.width}));
+  EXPECT_EQ(data["size"], Json({rendered.image.height, rendered.image.width}));
   const auto values = values_of(map);
   ASSERT_EQ(values.size(), 35u);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -167,7 +168,7 @@ TEST(Page, ManyValues) {
   EXPECT_EQ(values[2], -kInf);
   for (size_t i = 3; i < values.size(); ++i)
     EXPECT_NEAR(values[i], given[i], 501.0 / 65532 / 2 * 1.001);
-  // All the same, and none at all.
+  // All values equal, and none finite.
   given.assign(given.size(), 7);
   EXPECT_EQ(values_of(data_of(page("", "", {}, {f}))["maps"][0])[9], 7);
   given.assign(given.size(), kNan);
@@ -193,7 +194,7 @@ TEST(Page, PointsOfCharts) {
   EXPECT_EQ(data["panels"][0]["series"][0], "training");
 }
 
-TEST(Page, TextsAreEscaped) {
+TEST(Page, EscapesTexts) {
   const std::string bad =
       "</script><script>alert(1)</script>\"><img src=x onerror=alert(1)>"
       "<!-- & '\x01\xff";
@@ -203,10 +204,10 @@ TEST(Page, TextsAreEscaped) {
   Chart c = chart();
   c.title = c.subtitle = c.caption = bad;
   c.panels[0].title = c.panels[0].x_label = c.panels[0].series[0].name = bad;
-  Picture p = picture();
+  ImageFigure p = image_figure();
   p.title = p.caption = bad;
   const std::string good = page("", "", {{"", ""}},
-                                {heatmaps(2, 2), chart(), picture()}),
+                                {heatmaps(2, 2), chart(), image_figure()}),
                     html = page(bad, bad, {{bad, bad}}, {f, c, p});
   for (const char* tag : {"<script", "</script>", "<img", "<section", "<svg"})
     EXPECT_EQ(between(html, tag, ">").size(), between(good, tag, ">").size())
@@ -217,26 +218,29 @@ TEST(Page, TextsAreEscaped) {
             "</script>");
 }
 
-TEST(Page, NamesOfFiles) {
+TEST(Page, BadFigureNames) {
   for (const char* name : {"", ".", "../x", "a/b", "a b", "a\"b", ".hidden"}) {
-    Picture p = picture();
+    ImageFigure p = image_figure();
     p.name = name;
     EXPECT_THROW(page("", "", {}, {p}), std::invalid_argument) << name;
   }
-  EXPECT_THROW(page("", "", {}, {picture(), picture()}), std::invalid_argument);
+  EXPECT_THROW(page("", "", {}, {image_figure(), image_figure()}),
+               std::invalid_argument);
 }
 
 TEST(Page, Files) {
   const fs::path root = fs::temp_directory_path() /
                         ("aft_page_test." + std::to_string(::getpid()));
   fs::remove_all(root);
-  const std::vector<Figure> figures = {heatmaps(5, 7), chart(), picture()};
+  const std::vector<Figure> figures = {heatmaps(5, 7), chart(), image_figure()};
   const std::string out = (root / "new/plots").string();
   write_figures(out, "t", "s", {}, figures);
   EXPECT_EQ(read(out + "/index.html"), page("t", "s", {}, figures));
-  EXPECT_EQ(io::read_image(out + "/biases.png").rgb, draw(heatmaps(5, 7)).rgb);
-  EXPECT_EQ(read(out + "/sample.png"), io::encode_png(picture().image, ""));
-  EXPECT_EQ(io::read_image(out + "/sample.png").rgb, picture().image.rgb);
+  EXPECT_EQ(io::read_image(out + "/biases.png").rgb,
+            render(heatmaps(5, 7)).image.rgb);
+  EXPECT_EQ(read(out + "/sample.png"),
+            io::encode_png(image_figure().image, ""));
+  EXPECT_EQ(io::read_image(out + "/sample.png").rgb, image_figure().image.rgb);
   const Chart c = chart();
   EXPECT_EQ(io::read_image(out + "/curves.png").rgb,
             plot_image(c.title, c.subtitle, c.panels).rgb);

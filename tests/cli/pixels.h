@@ -1,4 +1,4 @@
-// What tests of figures look at: pixels.
+// Access to pixels for tests of figures.
 #pragma once
 
 #include "aft/io/image.h"

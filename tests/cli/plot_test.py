@@ -1,6 +1,6 @@
-"""`aft plot` as a user meets it: the files that it writes for every kind of model,
-and its page in a real browser, where the values below the mouse are those of the
-weights. Argument: the program."""
+"""Tests `aft plot`: the files that it writes for every kind of model, and its page in
+a real browser, where the values under the mouse must be those of the weights.
+Argument: the program."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ import unittest
 from pathlib import Path
 
 from browser import Browser
-from pictures import SIGNATURE, folder, noise
+from images import SIGNATURE, folder, noise
 from program import ProgramTest, aft, lines_of, main, sets
 from tensors import load_tensors, save_tensors
 
@@ -60,7 +60,7 @@ def setUpModule():
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
     PHOTOS = folder(SHARED / "photos", [noise(20, 24) for _ in range(3)])
-    # Kernels that can be told by hand, another number at every place.
+    # Kernels that can be computed by hand, with a different value at every tap.
     for model, window in (("conv", (WINDOW, WINDOW)), ("gumbel", (WINDOW, WINDOW)),
                           ("text", (8,))):  # fmt: skip
         path = SHARED / model / "model.safetensors"
@@ -87,14 +87,14 @@ def beta(layer, head):
 
 
 def kernel(layer, head, tap, taps):
-    """w there: gamma (raw - mean) / std + beta of raw = 0, 1, ... taps - 1."""
+    """The bias w of a tap: gamma (raw - mean) / std + beta, raw = 0 ... taps - 1."""
     mean = (taps - 1) / 2
     spread = math.sqrt((taps * taps - 1) / 12) + 1e-5
     return GAMMA * (tap - mean) / spread + beta(layer, head)
 
 
 def maps_of(out, figure):
-    """The maps of a figure as its page has them: name, and rows of numbers."""
+    """The maps of a figure on its page: name, and rows of values."""
     page = (out / "index.html").read_text()
     section = page.split(f'<section id="{figure}">')[1].split("</section>")[0]
     data = re.search(r'<script type="application/json">(.*?)</script>', section)
@@ -130,16 +130,16 @@ class PlotTest(ProgramTest):
 
 class TestFiles(PlotTest):
     def test_every_kind_of_model(self):
-        picture = sorted(PHOTOS.iterdir())[0]
+        image = sorted(PHOTOS.iterdir())[0]
         for name, words, figures in (
-            ("conv", ["--image", picture, "--image", picture],
+            ("conv", ["--image", image, "--image", image],
              ["biases", "curve", "keys-1", "keys-2"]),
             ("full", ["--runs", SHARED / "conv"], ["biases", "curve", "curves"]),
             ("attention", ["--images", PHOTOS, "--limit", 2, "--divisor", "pairs"],
              ["attention", "curve"]),
             ("pixels", ["--completions", 2], ["biases", "completions", "curve"]),
             ("pixels", ["--completions", 0, "--each"], ["biases", "curve"]),
-            ("gumbel", ["--image", picture, "--size", 2 * SIDE, "--crop", 1],
+            ("gumbel", ["--image", image, "--size", 2 * SIDE, "--crop", 1],
              ["biases", "curve", "keys-1"]),
             ("text", ["--range", -1, 1], ["biases", "curve"]),
         ):  # fmt: skip
@@ -157,7 +157,7 @@ class TestFiles(PlotTest):
                 shutil.rmtree(out)
 
     def test_values(self):
-        """Of kernels on a grid and on a line: every one where it belongs."""
+        """Every value of 2d and 1d kernels is at the right position."""
         for name, shape in (("conv", (WINDOW, WINDOW)), ("text", (HEADS, 8))):
             maps = maps_of(self.plot(name), "biases")
             line, taps = name == "text", math.prod(shape)
@@ -187,17 +187,17 @@ class TestFiles(PlotTest):
         self.assertNotIn("one position", other)
 
     def test_scales_and_sizes(self):
-        picture = sorted(PHOTOS.iterdir())[0]
+        image = sorted(PHOTOS.iterdir())[0]
         png = [(self.plot("conv", *words) / "biases.png").read_bytes()
                for words in ([], ["--range", -1, 1], ["--range", -9, 9])]  # fmt: skip
         self.assertEqual(len(set(png)), 3)
         for side in (SIDE, 2 * SIDE):
-            out = self.plot("conv", "--image", picture, "--size", side)
+            out = self.plot("conv", "--image", image, "--size", side)
             rows = maps_of(out, "keys-1")[0][1]
             self.assertEqual((len(rows), len(rows[0])), (side // PATCH,) * 2)
 
     def test_data_that_moved(self):
-        """Completions are left out, and the rest is drawn."""
+        """Completions are skipped, and the other figures are drawn."""
         data, model = self.work / "data", self.work / "model"
         folder(data, [noise(4, 6) for _ in range(30)])
         self.succeed("train", MODELS["pixels"][0], "--data", data, "--out", model,
@@ -212,24 +212,24 @@ class TestFiles(PlotTest):
         done = self.succeed("plot", model, "--out", out, "--completions", 0)
         self.assertEqual(done.stderr, "")
 
-    def test_runs_that_are_not_there(self):
-        """Known before anything is drawn."""
+    def test_missing_runs(self):
+        """Errors come before anything is drawn."""
         out, nowhere, empty = (self.work / x for x in ("out", "nowhere", "empty"))
         empty.mkdir()
         fresh = self.work / "fresh"
         fresh.mkdir()
         (fresh / "metrics.jsonl").write_text('{"step": 1, "loss": 2}\n')
-        # Would be found out later.
+        # The missing image would be found later.
         words = ["plot", SHARED / "conv", "--out", out, "--image", "missing.png"]
         for run, wanted in (
             (nowhere, [nowhere, "directory"]),
-            (empty, [empty / "metrics.jsonl", "not there"]),
+            (empty, [empty / "metrics.jsonl", "does not exist"]),
             (fresh, [fresh / "metrics.jsonl", "validation"]),
         ):
             self.fails(1, wanted, *words, "--runs", SHARED / "full", run)
         self.assertFalse(out.exists())
 
-    def test_same_again(self):
+    def test_deterministic(self):
         model = self.work / "model"
         shutil.copytree(SHARED / "conv", model)
         words = ["--image", sorted(PHOTOS.iterdir())[0], "--each", "--heads", 2]
@@ -240,11 +240,11 @@ class TestFiles(PlotTest):
         for path, content in first.items():
             self.assertEqual(path.read_bytes(), content, path)
 
-    def test_wrong_calls(self):
+    def test_usage_errors(self):
         self.fails(1, [self.work / "none"], "plot", self.work / "none")
         self.fails(2, ["--range"], "plot", SHARED / "conv", "--range", 1, 0)
         self.fails(2, ["--image"], "plot", SHARED / "pixels", "--image", "x.png")
-        # What would be ignored.
+        # Options that would have no effect.
         self.fails(2, ["--each", "--range"], "plot", SHARED / "conv", "--each",
                    "--range", 0, 1)  # fmt: skip
         for option, value in (("--limit", 4), ("--divisor", "queries")):
@@ -277,8 +277,8 @@ class TestPage(PlotTest):
         return out
 
     def check(self, out):
-        """All is there, and nothing came from elsewhere."""
-        shown = self.browser.pictures()
+        """All figures are shown, without errors and without external requests."""
+        shown = self.browser.images()
         for name, *pixels in shown:
             self.assertEqual(tuple(pixels), size(out / (name + ".png")), name)
         files = [path.stem for path in out.glob("*.png")]
@@ -287,13 +287,13 @@ class TestPage(PlotTest):
         self.assertEqual(self.browser.requests(), [])
 
     def value(self, lines, name, place):
-        """The number in what is shown."""
+        """The value in a tooltip."""
         self.assertEqual(len(lines), 3, lines)
         self.assertEqual(lines[:2], [name, place])
         return float(re.fullmatch(r".*: " + NUMBER, lines[2]).group(1))
 
     def near(self, got, wanted):
-        """To four digits."""
+        """Equal to four digits."""
         self.assertAlmostEqual(got, wanted, delta=6e-4 * abs(wanted) + 1e-7)
 
     def test_kernels(self):
@@ -307,7 +307,7 @@ class TestPage(PlotTest):
                 got = self.value(lines, name, place)
                 w = kernel(layer, head, WINDOW * y + x, WINDOW * WINDOW)
                 self.near(got, math.expm1(w))
-        # The box is around the cell below the mouse.
+        # The marker surrounds the cell under the mouse.
         left, top, width, height = self.browser.marked("biases")
         self.assertGreater(min(width, height), 2)
         self.browser.move(left + width + 1, top + 1)
@@ -332,12 +332,12 @@ class TestPage(PlotTest):
         out = self.open("attention", "--images", PHOTOS)
         self.check(out)
         total = 0
-        for row in range(3):  # of two patches a side
+        for row in range(3):  # two patches per side
             for column in range(3):
                 lines = self.browser.hover("attention", 0, row, column)
                 place = f"dy {row - 1}, dx {column - 1}"
                 total += self.value(lines, "layer 1, head 1", place)
-        # What is missing went to the class token, if there is one.
+        # The remainder is attention to the class token, if any.
         self.assertGreater(total, 0.5)
         self.assertLess(total, 1.001)
 
@@ -354,10 +354,10 @@ class TestPage(PlotTest):
             self.value(self.browser.press("biases", *keys), name, place)
         self.assertEqual(self.browser.press("biases", "ESCAPE"), [])
 
-    def test_charts_and_pictures(self):
+    def test_charts_and_images(self):
         out = self.open("pixels")
         self.check(out)
-        self.assertIn("completions", [name for name, *_ in self.browser.pictures()])
+        self.assertIn("completions", [name for name, *_ in self.browser.images()])
         lines = self.browser.hover_point("curve", 0)
         self.assertEqual(lines[0], "training")
         self.assertRegex(lines[1], r"^step: \d+$")

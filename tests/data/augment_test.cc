@@ -1,11 +1,12 @@
-// The random parts of the augmentation: what is drawn, how often, and what is
-// then done to a picture. The operations: see image_ops_test.cc.
+// The random parts of the augmentation: distributions of what is drawn, and its
+// effect on an image. The operations themselves: image_ops_test.cc.
 #include "aft/data/augment.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -44,7 +45,7 @@ TEST(Crop, IsUniform) {
   }
   const double bound = std::log(4.0 / 3.0);
   const auto cut = [](std::vector<double>& values, double low, double high) {
-    // sides are whole numbers
+    // sides are integers
     for (double& v : values) {
       if (v < low && v > low - 0.003) v = low;
       if (v > high && v < high + 0.003) v = high;
@@ -72,7 +73,7 @@ TEST(Crop, FallsBackToTheCentre) {
   expect_box(random_crop(10, 1000, 1, 1, random), 0, 493, 10, 13);
   expect_box(random_crop(1, 500, 1, 1, random), 0, 249, 1, 1);
   expect_box(random_crop(1, 1, 0.08, 1, random), 0, 0, 1, 1);
-  // Of the whole area only the ratio 1 fits, which is hardly ever drawn.
+  // For the whole area only ratio 1 fits, which is hardly ever drawn.
   expect_box(random_crop(997, 997, 1, 1, random), 0, 0, 997, 997);
 }
 
@@ -123,7 +124,7 @@ TEST(Flip, Mirrors) {
 
 // ---- RandAugment ------------------------------------------------------------
 
-TEST(RandAugment, DrawsEveryOperationAlike) {
+TEST(RandAugment, DrawsEveryOperationEquallyOften) {
   // Large enough for equalize, grey enough for auto_contrast, with values on
   // both sides of solarize's threshold, 26.
   Image image = noise(20, 21);
@@ -135,7 +136,7 @@ TEST(RandAugment, DrawsEveryOperationAlike) {
                     std::pair(op, negative));
     }
   }
-  ASSERT_EQ(known.size(), 6 + 2 * 9u);  // six have no sign
+  ASSERT_EQ(known.size(), 6 + 2 * 9u);  // six ignore the sign
   known.emplace(image.rgb, std::pair(int64_t{-1}, false));
   ASSERT_EQ(known.size(), 25u);
 
@@ -163,8 +164,8 @@ TEST(RandAugment, DrawsEveryOperationAlike) {
 }
 
 TEST(RandAugment, MagnitudeIsNormal) {
-  // Of one black pixel solarize_add makes int(11 m), invert 255 (solarize too,
-  // at 10); the others nothing.
+  // solarize_add turns one black pixel into int(11 m), invert (and solarize at
+  // 10) into 255; the other operations leave it unchanged.
   const Image black{1, 1, {0, 0, 0}};
   const auto levels = [&](double magnitude, double deviation) {
     base::Random random(11);
@@ -202,7 +203,7 @@ TEST(RandAugment, CountsAndBadInput) {
   expect_error([&] { rand_augment({1, 1, {}}, 1, 9, 0, random); }, "rgb");
 }
 
-TEST(RandAugment, TakesEverySize) {
+TEST(RandAugment, AcceptsEverySize) {
   base::Random random(13);
   for (const int64_t height : {1, 2, 3, 9})
     for (const int64_t width : {1, 2, 4, 31})
@@ -214,24 +215,24 @@ TEST(RandAugment, TakesEverySize) {
       }
 }
 
-TEST(Augment, PutsThePartsTogether) {
+TEST(AugmentImage, CombinesTheSteps) {
   const Image image = noise(30, 40);
   AugmentConfig config;
   {
     base::Random a(14), b(14), c(15);
-    const Image first = augment(image, 12, 10, config, a);
+    const Image first = augment_image(image, 12, 10, config, a);
     EXPECT_EQ(first.height, 12);
     EXPECT_EQ(first.width, 10);
-    EXPECT_EQ(augment(image, 12, 10, config, b).rgb, first.rgb);
-    EXPECT_NE(augment(image, 12, 10, config, c).rgb, first.rgb);
-    EXPECT_NE(augment(image, 12, 10, config, a).rgb, first.rgb);
+    EXPECT_EQ(augment_image(image, 12, 10, config, b).rgb, first.rgb);
+    EXPECT_NE(augment_image(image, 12, 10, config, c).rgb, first.rgb);
+    EXPECT_NE(augment_image(image, 12, 10, config, a).rgb, first.rgb);
   }
   config.rand_ops = 0;
   config.flip = false;
   for (uint64_t seed = 0; seed < 20; ++seed) {
     base::Random a(seed), b(seed);
     const Box box = random_crop(30, 40, 0.08, 1, b);
-    EXPECT_EQ(augment(image, 12, 10, config, a).rgb,
+    EXPECT_EQ(augment_image(image, 12, 10, config, a).rgb,
               io::resize(crop(image, box), 12, 10).rgb);
   }
   config.crop_min = 0;
@@ -242,11 +243,41 @@ TEST(Augment, PutsThePartsTogether) {
   base::Random random(16);
   int64_t flips = 0;
   for (int i = 0; i < 2000; ++i) {
-    const Image out = augment(image, 12, 10, config, random);
+    const Image out = augment_image(image, 12, 10, config, random);
     flips += out.rgb == mirrored.rgb;
     ASSERT_TRUE(out.rgb == plain.rgb || out.rgb == mirrored.rgb);
   }
   expect_share(flips, 2000, 0.5);
+}
+
+TEST(FlipAndShift, MirrorsShiftsAndClips) {
+  const std::vector<uint8_t> from = {0,  1,   2,   100, 101, 102, 250, 251, 252,
+                                     10, 128, 255, 40,  50,  60,  70,  80,  90};
+  std::set<std::pair<bool, int>> seen;
+  for (uint64_t random = 0; random < 2000; ++random) {
+    std::vector<uint8_t> got(18), again(18);
+    const uint64_t bits = random * 0x9E3779B97F4A7C15u;
+    flip_and_shift(from.data(), 2, 3, true, 10, bits, got.data());
+    flip_and_shift(from.data(), 2, 3, true, 10, bits, again.data());
+    ASSERT_EQ(got, again);
+    // 100 and 128 are never clipped: they show what was done.
+    const int add = got[3] - 100;
+    ASSERT_LE(std::abs(add), 10);
+    const bool flip = got[16] == 128 + add;
+    for (int y = 0; y < 2; ++y)
+      for (int x = 0; x < 3; ++x)
+        for (int k = 0; k < 3; ++k)
+          ASSERT_EQ(got[static_cast<size_t>((y * 3 + x) * 3 + k)],
+                    std::clamp(from[static_cast<size_t>(
+                                   (y * 3 + (flip ? 2 - x : x)) * 3 + k)] +
+                                   add,
+                               0, 255));
+    seen.emplace(flip, add);
+  }
+  EXPECT_EQ(seen.size(), 42u);  // mirrored or not, -10 to 10
+  std::vector<uint8_t> got(18);
+  flip_and_shift(from.data(), 2, 3, false, 0, 12345, got.data());
+  EXPECT_EQ(got, from);
 }
 
 // ---- Erase ------------------------------------------------------------------
@@ -281,7 +312,7 @@ TEST(Erase, DrawsABoxOfNoise) {
   expect_share(erased, n, 0.25);
   expect_moments(values, 0, 1, 3);
   const double low = 0.02, high = 1.0 / 3, spread = high - low;
-  // A few of the largest, which do not fit, are missing.
+  // A few of the largest boxes do not fit and are missing.
   expect_moments(areas, (low + high) / 2, spread * spread / 12, 1.8);
   const auto [least, most] = std::minmax_element(areas.begin(), areas.end());
   EXPECT_NEAR(*least, low, 0.005);
@@ -291,7 +322,7 @@ TEST(Erase, DrawsABoxOfNoise) {
   EXPECT_NEAR(*std::max_element(ratios.begin(), ratios.end()), bound, 0.1);
 }
 
-TEST(Erase, LeavesARowAndAColumn) {
+TEST(Erase, IsSmallerThanTheImageInBothDimensions) {
   base::Random random(24);
   for (const auto& [H, W] : {std::pair(4, 60), std::pair(60, 4)}) {
     int64_t erased = 0;
@@ -320,7 +351,7 @@ TEST(Erase, NeverAlwaysAndBadInput) {
     ASSERT_EQ(std::count(x.begin(), x.end(), 100.0f), 768);
     random_erase(x.data(), 16, 16, 1, random);
     ASSERT_LT(std::count(x.begin(), x.end(), 100.0f), 768);
-    std::vector<float> one(3, 100.0f);  // nothing is smaller than one pixel
+    std::vector<float> one(3, 100.0f);  // no box is smaller than one pixel
     random_erase(one.data(), 1, 1, 1, random);
     ASSERT_EQ(std::count(one.begin(), one.end(), 100.0f), 3);
   }

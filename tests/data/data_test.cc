@@ -1,4 +1,4 @@
-// Data sets: the order of examples, pictures, downloads; the presets.
+// Data sets: the order of examples, raw images, downloads.
 #include "aft/data/data.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What an exception says; "" for none.
+/// The message of the exception that f throws; "" if none.
 std::string failure(const std::function<void()>& f) {
   try {
     f();
@@ -34,7 +34,7 @@ bool has(const std::string& text, const std::string& word) {
   return text.find(word) != std::string::npos;
 }
 
-TEST(Order, AnEpochIsEverythingOnce) {
+TEST(Order, EpochVisitsEverythingOnce) {
   Order order(50, 1), again(50, 1), other(50, 2);
   std::vector<int64_t> first, second;
   for (int64_t i = 0; i < 100; ++i)
@@ -42,7 +42,7 @@ TEST(Order, AnEpochIsEverythingOnce) {
   EXPECT_EQ(std::set<int64_t>(first.begin(), first.end()).size(), 50u);
   EXPECT_EQ(std::set<int64_t>(second.begin(), second.end()).size(), 50u);
   EXPECT_NE(first, second);
-  EXPECT_EQ(again.at(57), second[7]);  // in any order
+  EXPECT_EQ(again.at(57), second[7]);  // independent of the order of calls
   EXPECT_EQ(again.at(3), first[3]);
   int different = 0;
   for (int64_t i = 0; i < 50; ++i)
@@ -95,7 +95,7 @@ TEST(RawImages, Cifar) {
             ASSERT_EQ(part[i][(y * 32 + x) * 3 + c], value(i, y, x, c));
   }
   EXPECT_EQ(all.train()[10000][0], value(0, 0, 0, 0));  // the second batch
-  // At another size: as the picture itself would be scaled.
+  // At another size: scaled like a single image.
   const RawImages half = RawImages::open(path, 16, 16, 0);
   io::Image image{32, 32, {all.test()[3], all.test()[3] + 3072}};
   const io::Image small = io::cover(image, 16, 16);
@@ -104,13 +104,13 @@ TEST(RawImages, Cifar) {
   EXPECT_EQ(all.fingerprint(),
             RawImages::open(path, 32, 32, 300).fingerprint());
 
-  // Only a test batch: nothing to train on, much to judge.
+  // Only a test batch: no training images.
   fs::remove(path + "/data_batch_2.bin");
   EXPECT_NE(all.fingerprint(),
             RawImages::open(path, 32, 32, 300).fingerprint());
   fs::remove(path + "/data_batch_5.bin");
   EXPECT_EQ(RawImages::open(path, 32, 32, 300).train().count, 0);
-  // Files that are not whole.
+  // Truncated files.
   const auto open = [&] { RawImages::open(path, 32, 32, 0); };
   for (const size_t size :
        {whole.size() - 1, whole.size() - kRecord, size_t{kRecord}, size_t{0}}) {
@@ -130,7 +130,7 @@ TEST(RawImages, Cifar) {
       << text;
 }
 
-/// A picture of one colour.
+/// An image of one colour.
 io::Image plain(int64_t height, int64_t width, uint8_t colour) {
   return {
       height, width,
@@ -138,17 +138,17 @@ io::Image plain(int64_t height, int64_t width, uint8_t colour) {
 }
 
 TEST(RawImages, Folders) {
-  const std::string path = folder("pictures");
+  const std::string path = folder("images");
   EXPECT_TRUE(
       has(failure([&] { RawImages::open(path, 4, 4, 0); }), "got none"));
   fs::create_directories(path + "/b/c");
   for (int i = 0; i < 20; ++i) {
     const std::string name =
         (i < 10 ? "/a" : "/b/c/d") + std::to_string(i) +
-        (i % 2 ? ".PNG" : ".jpeg");  // told apart by content, not by name
+        (i % 2 ? ".PNG" : ".jpeg");  // the format is detected by content
     io::write_png(path + name, plain(5 + i, 9, static_cast<uint8_t>(10 * i)));
   }
-  write(path + "/notes.txt", "not a picture");
+  write(path + "/notes.txt", "not an image");
   int64_t told = 0;
   const RawImages all =
       RawImages::open(path, 4, 6, 100, [&](int64_t done, int64_t of) {
@@ -157,14 +157,14 @@ TEST(RawImages, Folders) {
       });
   EXPECT_EQ(told, 20);
   EXPECT_EQ(all.train().count, 17);
-  EXPECT_EQ(all.valid().count, 1);  // a tenth at the most
+  EXPECT_EQ(all.valid().count, 1);  // at most a tenth
   EXPECT_EQ(all.test().count, 2);
   for (int64_t i = 0; i < 9; ++i) EXPECT_EQ(all.train()[i][5], 10 * i);
   EXPECT_EQ(all.test()[0][0], 90);
   EXPECT_EQ(all.train()[9][0], 100);
   EXPECT_EQ(all.test()[1][71], 190);
 
-  // Parts that the folder has itself.
+  // The folder defines the parts.
   fs::create_directories(path + "/train"),
       fs::create_directories(path + "/val");
   io::write_png(path + "/train/x.png", plain(3, 3, 1));
@@ -180,7 +180,7 @@ TEST(RawImages, Folders) {
   EXPECT_TRUE(has(text, "/train/broken.png")) << text;
   EXPECT_TRUE(
       has(failure([&] { RawImages::open(path + "/notes.txt", 2, 2, 0); }),
-          "expected a folder of pictures, got a file"));
+          "expected a folder of images, got a file"));
   EXPECT_TRUE(has(failure([] {
                     RawImages::open("/nowhere/cifar-10-batches-bin", 2, 2, 0);
                   }),
@@ -203,7 +203,7 @@ TEST(RawImages, BuiltIn) {
   std::vector<uint8_t> again(16 * 12 * 3);
   draw_built_in_image(7, 16, 12, again.data());
   EXPECT_TRUE(std::equal(again.begin(), again.end(), all.train()[7]));
-  // A sky in two colours that shapes stand out from: rows of it are plain.
+  // The sky is constant along rows, so many rows have one colour.
   int plain_rows = 0;
   for (int64_t i = 0; i < 200; ++i) {
     const uint8_t* row = all.test()[i];
@@ -214,17 +214,17 @@ TEST(RawImages, BuiltIn) {
   EXPECT_GT(plain_rows, 100);
 }
 
-TEST(Fetch, ChecksWhatComes) {
+TEST(Fetch, VerifiesTheDownload) {
   const std::string directory = new_folder(), source = directory + "/source",
                     name = "abc";
   std::ofstream(source) << "abc";
-  // SHA-256 of "abc" is the standard's own example.
+  // SHA-256 of "abc", from FIPS 180.
   Dataset set{name, "", "file://" + source, 3,
               "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015a"
               "d"};
   EXPECT_EQ(fetch(set, directory, true), directory + "/abc");
   check_file(set, directory + "/abc");
-  set.address = "file:///nowhere";  // it is there already
+  set.address = "file:///nowhere";  // already downloaded
   EXPECT_EQ(fetch(set, directory, true), directory + "/abc");
   std::ofstream(directory + "/abc") << "abd";
   EXPECT_THROW(fetch(set, directory, true), DataError);
@@ -271,7 +271,7 @@ TEST(Fetch, UnpacksArchives) {
   EXPECT_EQ(fetch(set, to, true), to + "/things");
   EXPECT_TRUE(fs::exists(to + "/things/one"));
   EXPECT_EQ(std::distance(fs::directory_iterator(to), {}), 1);
-  set.address = "file:///nowhere";  // it is there already
+  set.address = "file:///nowhere";  // already downloaded
   EXPECT_EQ(fetch(set, to, true), to + "/things");
 }
 

@@ -1,4 +1,4 @@
-// The operations of RandAugment against Pillow, to the bit
+// The operations of RandAugment are bit-identical to Pillow
 // (tests/golden/make_augment.py).
 #include "aft/data/image_ops.h"
 
@@ -24,45 +24,39 @@ struct Entry {
   Op op;
 };
 
+Entry without_argument(Image (*f)(Image), Op op) {
+  return {[f](const Image& image, double) { return f(image); }, op};
+}
+
+template <typename F>
+Entry with_integer(const F& f, Op op) {
+  return {[f](const Image& i, double v) { return f(i, std::lround(v)); }, op};
+}
+
+Entry with_fill(Image (*f)(const Image&, double, Colour), Op op) {
+  return {[f](const Image& i, double v) { return f(i, v, kMeanColour); }, op};
+}
+
 const std::map<std::string, Entry>& entries() {
+  const auto add_solarized = [](const Image& image, int64_t add) {
+    return solarize_add(image, add);
+  };
   static const std::map<std::string, Entry> all = {
-      {"auto_contrast",
-       {[](const Image& i, double) { return auto_contrast(i); },
-        Op::kAutoContrast}},
-      {"equalize",
-       {[](const Image& i, double) { return equalize(i); }, Op::kEqualize}},
-      {"invert",
-       {[](const Image& i, double) { return invert(i); }, Op::kInvert}},
-      {"posterize",
-       {[](const Image& i, double v) { return posterize(i, std::lround(v)); },
-        Op::kPosterize}},
-      {"solarize",
-       {[](const Image& i, double v) { return solarize(i, std::lround(v)); },
-        Op::kSolarize}},
-      {"solarize_add",
-       {[](const Image& i, double v) {
-          return solarize_add(i, std::lround(v));
-        },
-        Op::kSolarizeAdd}},
+      {"auto_contrast", without_argument(auto_contrast, Op::kAutoContrast)},
+      {"equalize", without_argument(equalize, Op::kEqualize)},
+      {"invert", without_argument(invert, Op::kInvert)},
+      {"posterize", with_integer(posterize, Op::kPosterize)},
+      {"solarize", with_integer(solarize, Op::kSolarize)},
+      {"solarize_add", with_integer(add_solarized, Op::kSolarizeAdd)},
       {"colour", {colour, Op::kColour}},
       {"contrast", {contrast, Op::kContrast}},
       {"brightness", {brightness, Op::kBrightness}},
       {"sharpness", {sharpness, Op::kSharpness}},
-      {"rotate",
-       {[](const Image& i, double v) { return rotate(i, v, kMeanColour); },
-        Op::kRotate}},
-      {"shear_x",
-       {[](const Image& i, double v) { return shear_x(i, v, kMeanColour); },
-        Op::kShearX}},
-      {"shear_y",
-       {[](const Image& i, double v) { return shear_y(i, v, kMeanColour); },
-        Op::kShearY}},
-      {"translate_x",
-       {[](const Image& i, double v) { return translate_x(i, v, kMeanColour); },
-        Op::kTranslateX}},
-      {"translate_y",
-       {[](const Image& i, double v) { return translate_y(i, v, kMeanColour); },
-        Op::kTranslateY}},
+      {"rotate", with_fill(rotate, Op::kRotate)},
+      {"shear_x", with_fill(shear_x, Op::kShearX)},
+      {"shear_y", with_fill(shear_y, Op::kShearY)},
+      {"translate_x", with_fill(translate_x, Op::kTranslateX)},
+      {"translate_y", with_fill(translate_y, Op::kTranslateY)},
   };
   return all;
 }
@@ -100,7 +94,7 @@ void expect_equal(const Image& got, const Image& want,
   }
 }
 
-TEST(ImageOps, AsPillow) {
+TEST(ImageOps, MatchPillow) {
   const io::SafeTensors file = golden();
   std::map<std::string, int> cases;
   for (const io::TensorView& view : file.tensors()) {
@@ -118,7 +112,7 @@ TEST(ImageOps, AsPillow) {
   for (const auto& [name, n] : cases) EXPECT_GE(n, 8) << name;
 }
 
-TEST(ImageOps, LevelsAsTimm) {
+TEST(ImageOps, LevelsMatchTimm) {
   const io::SafeTensors file = golden();
   const Image image = image_of(file.at("clip"));
   std::map<std::string, int> cases;
@@ -135,7 +129,7 @@ TEST(ImageOps, LevelsAsTimm) {
   for (const auto& [name, n] : cases) EXPECT_EQ(n, 8) << name;
 }
 
-// All of the picture moved out, and coordinates beyond any integer.
+// The whole image is moved outside; coordinates exceed the range of integers.
 TEST(ImageOps, FarAwayIsFill) {
   const Image image{2, 3, std::vector<uint8_t>(18, 7)};
   const Image all{2, 3, {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}};

@@ -1,5 +1,5 @@
-// Batches that threads make ahead: right whatever is asked for, in any order,
-// and errors reach who asked.
+// The loader returns the right batches in any order, prepares batches ahead,
+// and passes errors on.
 #include "aft/data/loader.h"
 
 #include <gtest/gtest.h>
@@ -39,14 +39,14 @@ TEST(Loader, InOrderAndOutOfOrder) {
     Loader loader(2, example, threads);
     for (int64_t first = 0; first < 100; first += 5)
       expect(loader.get(first, 5), first, 5);
-    expect(loader.get(40, 5), 40, 5);  // back
+    expect(loader.get(40, 5), 40, 5);  // backwards
     expect(loader.get(45, 7), 45, 7);  // another size
     expect(loader.get(1000000007, 3), 1000000007, 3);
     expect(loader.get(0, 1), 0, 1);
   }
 }
 
-TEST(Loader, EndsWhereItIsTold) {
+TEST(Loader, RequestsNothingBeyondTheEnd) {
   std::atomic<int64_t> most{0};
   Loader loader(
       2,
@@ -63,7 +63,7 @@ TEST(Loader, EndsWhereItIsTold) {
   EXPECT_EQ(most, 9);
 }
 
-TEST(Loader, MakesTheNextBatchMeanwhile) {
+TEST(Loader, PreparesTheNextBatchesInTheBackground) {
   std::atomic<int64_t> made{0};
   Loader loader(
       2,
@@ -75,11 +75,11 @@ TEST(Loader, MakesTheNextBatchMeanwhile) {
   loader.get(0, 4);
   for (int i = 0; i < 1000 && made < 12; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(made, 12);  // this batch and two ahead, and no more
+  EXPECT_EQ(made, 12);  // this batch and two ahead
   expect(loader.get(4, 4), 4, 4);
 }
 
-TEST(Loader, MakesWhatComesNextWhereOthersTakeThePartsBetween) {
+TEST(Loader, LearnsTheStrideBetweenBatches) {
   std::atomic<int64_t> right{0}, wrong{0};
   Loader loader(
       2,
@@ -93,7 +93,7 @@ TEST(Loader, MakesWhatComesNextWhereOthersTakeThePartsBetween) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
   };
   loader.get(0, 4);
-  await(12);  // it cannot know yet: 0 to 11
+  await(12);  // the stride is not known yet: 0 to 11
   wrong = 0;
   expect(loader.get(16, 4), 16, 4);
   await(4 + 3 * 4);  // 0, 16, 32 and 48
@@ -102,7 +102,7 @@ TEST(Loader, MakesWhatComesNextWhereOthersTakeThePartsBetween) {
   expect(loader.get(32, 4), 32, 4);
 }
 
-TEST(Loader, ErrorsReachWhoAsks) {
+TEST(Loader, ErrorsReachTheCaller) {
   Loader loader(
       2,
       [](int64_t i, float* to) {
@@ -110,7 +110,7 @@ TEST(Loader, ErrorsReachWhoAsks) {
         return example(i, to);
       },
       2);
-  expect(loader.get(0, 4), 0, 4);  // nine is planned, nobody asked
+  expect(loader.get(0, 4), 0, 4);  // example 9 is only prepared
   expect(loader.get(4, 4), 4, 4);
   try {
     loader.get(8, 4);
@@ -122,7 +122,7 @@ TEST(Loader, ErrorsReachWhoAsks) {
   expect(loader.get(4, 4), 4, 4);
 }
 
-TEST(Loader, EndsInTheMiddleOfWork) {
+TEST(Loader, CanBeDestroyedWhileThreadsWork) {
   for (int i = 0; i < 20; ++i) {
     Loader loader(
         2,
@@ -136,8 +136,8 @@ TEST(Loader, EndsInTheMiddleOfWork) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// The sanitizers map more than any limit.
-TEST(Loader, NoRoomForAllThreads) {
+// The sanitizers map more memory than any limit allows.
+TEST(Loader, TooLittleMemoryForAllThreads) {
   rlimit old;
   ASSERT_EQ(getrlimit(RLIMIT_AS, &old), 0);
   rlim_t pages = 0;

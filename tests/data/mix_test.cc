@@ -1,4 +1,5 @@
-// Mixup and CutMix: what is drawn for a batch, and what is done to it.
+// Mixup and CutMix: the distribution of what is drawn, and its effect on a
+// batch.
 #include <algorithm>
 #include <vector>
 
@@ -40,7 +41,7 @@ TEST(MixTest, CutMix) {
     ASSERT_DOUBLE_EQ(mix.lambda, 1 - shares.back());
     const bool whole = box.top > 0 && box.left > 0 &&
                        box.top + box.height < H && box.left + box.width < W;
-    // The ratio of the picture, but for the rounding to even sides.
+    // The aspect ratio of the image, except for rounding to even sides.
     if (whole) {
       ASSERT_NEAR(box.width, 2 * box.height, 4);
     }
@@ -52,14 +53,14 @@ TEST(MixTest, CutMix) {
   EXPECT_NEAR(mean, 0.3208 - 0.003, 0.01);
 }
 
-TEST(MixTest, ACoinDecides) {
+TEST(MixTest, MixupAndCutMixAreEquallyLikely) {
   base::Random random(21);
   int64_t cuts = 0;
   for (int i = 0; i < 5000; ++i) cuts += draw_mix(8, 8, 0.8, 1, random).cut;
   expect_share(cuts, 5000, 0.5);
 }
 
-TEST(MixTest, ApplyIsThePlainLoop) {
+TEST(MixTest, ApplyMatchesAPlainLoop) {
   const int64_t H = 4, W = 5;
   base::Random random(22);
   Mix cut, mixup;
@@ -80,7 +81,7 @@ TEST(MixTest, ApplyIsThePlainLoop) {
         const int64_t r = at / W % H, c = at % W;
         const float own = before[i];
         const int64_t partner =
-            std::min(b ^ 1, B - 1);  // of an odd last: itself
+            std::min(b ^ 1, B - 1);  // an unpaired last image: itself
         const float other = before[partner * 3 * H * W + at];
         const Box& box = mix.box;
         const bool inside = r >= box.top && r < box.top + box.height &&

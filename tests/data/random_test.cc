@@ -1,4 +1,4 @@
-// The generator of the augmentation.
+// base::Random: a fixed sequence with the right distributions.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 namespace aft::data {
 namespace {
 
-TEST(RandomTest, IsTheSameEverywhere) {
+TEST(RandomTest, SequenceIsFixed) {
   base::Random zero(0), one(1);
   EXPECT_EQ(zero.next(), 0xa706dd2f4d197e6fu);
   EXPECT_EQ(zero.next(), 0xb382a305f4414f5eu);
@@ -32,7 +32,7 @@ TEST(RandomTest, Uniform) {
   }
   expect_uniform(values, 0, 1);
   expect_uniform(wide, -3, 7);
-  expect_moments(products, 0, 1.0 / 144, 3.24);  // neighbours do not know
+  expect_moments(products, 0, 1.0 / 144, 3.24);  // neighbours are uncorrelated
 }
 
 TEST(RandomTest, SeedsAreIndependent) {
@@ -47,7 +47,7 @@ TEST(RandomTest, Below) {
   std::vector<int64_t> counts(7);
   for (int i = 0; i < 70000; ++i) ++counts.at(random.below(7));
   for (const int64_t count : counts) expect_share(count, 70000, 1.0 / 7);
-  // 2^64 is 2 2/3 of this: a plain remainder would be small too often.
+  // 2^64 is 2 2/3 times this: a plain remainder would be small too often.
   const int64_t large = int64_t{3} << 61;
   int64_t small = 0;
   for (int i = 0; i < 20000; ++i) small += random.below(large) < large / 2;
@@ -94,7 +94,7 @@ TEST(RandomTest, Beta) {
     SCOPED_TRACE(std::to_string(a) + ", " + std::to_string(b));
     expect_moments(values, a / s, variance, 3 + excess);
   }
-  // Almost a coin; and almost the mean.
+  // Extreme parameters: almost a coin flip, and almost constant.
   base::Random random(6);
   int64_t ones = 0;
   for (int i = 0; i < 5000; ++i) {

@@ -1,5 +1,5 @@
-// What tests of random numbers expect: every distribution by its moments, from
-// fixed seeds, with bounds of five standard errors.
+// Expectations on random numbers. Distributions are tested by their moments,
+// from fixed seeds, with bounds of five standard errors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@ namespace aft::data {
 
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// That mean and variance are those, as far as so many values can tell. kurtosis
-// is E (x - mean)^4 / variance^2: 1.8 for uniform, 3 for normal.
+// Expects this mean and variance. kurtosis is E (x - mean)^4 / variance^2,
+// which is 1.8 for uniform and 3 for normal values.
 inline void expect_moments(const std::vector<double>& values, double mean,
                            double variance, double kurtosis) {
   const auto n = static_cast<double>(values.size());
@@ -39,7 +39,7 @@ inline void expect_uniform(const std::vector<double>& values, double low,
   EXPECT_LE(*most, high);
 }
 
-// That count of n is what probability p gives.
+// Expects a count that agrees with probability p in n trials.
 inline void expect_share(int64_t count, int64_t n, double p) {
   const auto all = static_cast<double>(n);
   EXPECT_NEAR(static_cast<double>(count) / all, p,

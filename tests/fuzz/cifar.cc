@@ -1,6 +1,6 @@
-// A batch of CIFAR-10, which has one size only. An input is either the file, or
-// (first byte odd) changes of a good batch: place / 251 in four bytes, and a
-// byte to put there.
+// Fuzzes read_cifar. Since a batch has a fixed size, an input is either the
+// file or, if its first byte is odd, changes of a valid batch: position / 251
+// in four bytes, then the new byte.
 #include "aft/data/cifar.h"
 
 #include <stdexcept>
@@ -15,16 +15,16 @@ using namespace aft::data;
 constexpr size_t kBatch = static_cast<size_t>(kCifarRecord * kCifarRecords);
 
 void check(const std::string& path) {
-  std::vector<uint8_t> records(7, 255);  // what was there must stay
+  std::vector<uint8_t> records(7, 255);  // must be preserved
   try {
     read_cifar(path, records);
     aft::fuzz::expect(records.size() == 7 + kBatch && records[6] == 255,
-                      "another number of bytes");
+                      "wrong number of bytes");
     for (size_t i = 7; i < records.size(); i += kCifarRecord)
       aft::fuzz::expect(records[i] <= 9, "a label above 9");
     const aft::io::Image image = cifar_image(&records[7]);
     aft::fuzz::expect(image.rgb[2] == records[7 + 1 + 2 * 32 * 32],
-                      "another blue");
+                      "wrong blue");
   } catch (const DataError& e) {
     aft::fuzz::expect_message(e.what(), path + ": ");
   }

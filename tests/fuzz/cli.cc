@@ -17,13 +17,13 @@ namespace {
 /// Thrown instead of running a command.
 struct Parsed {};
 
-/// The innermost command of a call.
+/// The innermost parsed command.
 const CLI::App& leaf(const CLI::App& app) {
   return app.get_subcommands().empty() ? app : leaf(*app.get_subcommands()[0]);
 }
 
-/// Throws before the callbacks of the commands are called. They cannot be
-/// removed: they own what the options write to.
+/// Runs before the callbacks of the commands, which cannot be removed since
+/// they own the variables that the options write to.
 void stop_before_work(CLI::App& app) {
   app.parse_complete_callback([&app] {
     const bool groups_others = !leaf(app).get_subcommands(nullptr).empty();
@@ -57,10 +57,11 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         aft::cli::run(app, static_cast<int>(argv.size()), argv.data());
     aft::fuzz::expect(code == 0, "the exit code must be 0, got another");
   } catch (const Parsed&) {
-    aft::fuzz::expect(out.str().empty(), "words on stdout before the work");
+    aft::fuzz::expect(out.str().empty(),
+                      "output on stdout before the command runs");
   } catch (const aft::cli::UsageError& e) {
-    aft::fuzz::expect(e.what()[0] != 0, "no word of what is wrong");
-    aft::fuzz::expect(out.str().empty(), "words on stdout for a wrong call");
+    aft::fuzz::expect(e.what()[0] != 0, "an empty error message");
+    aft::fuzz::expect(out.str().empty(), "output on stdout for a usage error");
   }
   std::cout.rdbuf(before);
   return 0;

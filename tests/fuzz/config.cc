@@ -1,6 +1,6 @@
-// Any bytes as config.json, up to the first byte 0, and what follows as
-// `--set`: an error that names the file or the key, or a configuration that is
-// the same after it is written and read again.
+// Fuzzes config.json (the bytes up to the first 0) and `--set` (the rest): an
+// error must name the file or the key, and a configuration must survive a round
+// trip.
 #include "aft/base/config.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct Data {
   }
 };
 
-/// One field of every kind that a run's configuration has.
+/// One field of every type that a run configuration has.
 struct Run {
   std::string task = "language";
   Json model = Json::object();
@@ -43,7 +43,7 @@ void check_round_trip(const Run& run) {
   Run again;
   from_json(aft::io::read_json_file(memory.path()), again);
   aft::fuzz::expect(to_json(again) == to_json(run),
-                    "another configuration after writing: " + text);
+                    "the configuration changed in a round trip: " + text);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What the targets share: a fault that libFuzzer and a replay both notice, and
-// bytes as a file for readers that ask for a path.
+// Shared by the fuzz targets: assertions that libFuzzer and replay both notice,
+// and in-memory files for readers that need a path.
 #pragma once
 
 #include <sys/mman.h>
@@ -11,20 +11,20 @@
 #include <cstdlib>
 #include <string>
 
-/// libFuzzer's entry, which each target defines.
+/// The entry point of libFuzzer, defined by each target.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace aft::fuzz {
 
-/// Ends the program unless `good`. Not assert: a release build replays too.
+/// Aborts unless `good`. Not assert, which release builds disable.
 inline void expect(bool good, const std::string& what) {
   if (good) return;
   std::fprintf(stderr, "fuzz: %s\n", what.c_str());
   std::abort();
 }
 
-/// An error's text opens with the file's name and holds no control characters,
-/// which would reach a terminal.
+/// Expects an error message that starts with the file name and has no control
+/// characters, which would reach a terminal.
 inline void expect_message(const std::string& text, const std::string& begin) {
   expect(
       text.compare(0, begin.size(), begin) == 0 && text.size() > begin.size(),
@@ -34,8 +34,7 @@ inline void expect_message(const std::string& text, const std::string& begin) {
            "the message has a control character: " + text);
 }
 
-/// A file in memory only, with a path while it lives: no disk, nothing left
-/// behind after a crash.
+/// An in-memory file with a path. Leaves nothing behind after a crash.
 class MemoryFile {
  public:
   MemoryFile() : fd_(::memfd_create("fuzz", MFD_CLOEXEC)) {
@@ -46,7 +45,7 @@ class MemoryFile {
   MemoryFile(const MemoryFile&) = delete;
   MemoryFile& operator=(const MemoryFile&) = delete;
 
-  /// Becomes these bytes.
+  /// Replaces the contents.
   void put(const uint8_t* data, size_t size) {
     resize(0);
     write(0, data, size);

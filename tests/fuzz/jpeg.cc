@@ -1,12 +1,12 @@
-// Any bytes as a JPEG.
+// Fuzzes the JPEG decoder.
 #include <algorithm>
 #include <vector>
 
-#include "tests/fuzz/picture.h"
+#include "tests/fuzz/image.h"
 
 namespace {
 
-/// Whether some frame header, FF C0 to FF CF, names sides that take long.
+/// Whether any frame header, FF C0 to FF CF, declares a size that takes long.
 bool takes_long(const std::vector<uint8_t>& jpeg) {
   for (size_t i = 0; i + 9 <= jpeg.size(); ++i) {
     if (jpeg[i] != 0xff || (jpeg[i + 1] & 0xf0) != 0xc0) continue;
@@ -22,10 +22,10 @@ bool takes_long(const std::vector<uint8_t>& jpeg) {
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  // The first bytes are ours: otherwise half of the inputs were no JPEG.
+  // Set the signature; otherwise half of the inputs would be rejected.
   std::vector<uint8_t> jpeg(data, data + size);
   const char magic[] = "\xff\xd8\xff";
   std::copy_n(magic, std::min<size_t>(size, 3), jpeg.begin());
-  if (!takes_long(jpeg)) aft::fuzz::check_picture(jpeg.data(), jpeg.size());
+  if (!takes_long(jpeg)) aft::fuzz::check_image(jpeg.data(), jpeg.size());
   return 0;
 }

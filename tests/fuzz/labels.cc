@@ -1,5 +1,5 @@
-// Any bytes as labels.tsv: an error that names the file, or rows whose labels
-// are classes.
+// Fuzzes labels.tsv: an error must name the file, and every row must have a
+// valid class.
 #include "aft/data/data.h"
 #include "aft/data/label_table.h"
 #include "tests/fuzz/fuzz.h"
@@ -7,7 +7,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static aft::fuzz::MemoryFile memory;
   memory.put(data, size);
-  // Files lie beside the table: in /proc/self/fd, "0" is one, or none.
+  // Image files are next to the table: in /proc/self/fd, that may be "0".
   for (const bool files : {false, true}) {
     try {
       const auto table = aft::data::read_label_table(memory.path(), files);

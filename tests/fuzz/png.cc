@@ -1,21 +1,21 @@
-// Any bytes as a PNG, as they are and with every checksum put right: no fuzzer
-// would guess those, and what lies behind them would never be tried.
+// Fuzzes the PNG decoder, with the bytes as they are and with corrected
+// checksums, which a fuzzer would never guess.
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "tests/fuzz/picture.h"
+#include "tests/fuzz/image.h"
 
 namespace {
 
-constexpr size_t kMagic = 8, kSize = 16;  // where the chunks, the sides begin
+constexpr size_t kMagic = 8, kSize = 16;  // offsets of the chunks and the size
 
 uint32_t big_endian(const uint8_t* at) {
   return uint32_t{at[0]} << 24 | uint32_t{at[1]} << 16 | uint32_t{at[2]} << 8 |
          uint32_t{at[3]};
 }
 
-/// The CRC-32 of PNG, bit by bit: the inputs are short.
+/// The CRC-32 of PNG, bit by bit, since inputs are short.
 uint32_t checksum(const uint8_t* at, size_t size) {
   uint32_t crc = 0xffffffffu;
   for (size_t i = 0; i < size; ++i) {
@@ -26,8 +26,8 @@ uint32_t checksum(const uint8_t* at, size_t size) {
   return ~crc;
 }
 
-/// Each chunk is a length, four letters, the bytes, and the checksum of the
-/// letters and the bytes.
+/// Corrects the checksums. A chunk is a length, four letters, data, and the
+/// checksum of the letters and the data.
 void seal(std::vector<uint8_t>& png) {
   for (size_t at = kMagic; at + 12 <= png.size();) {
     const size_t length = big_endian(&png[at]);
@@ -43,7 +43,7 @@ void seal(std::vector<uint8_t>& png) {
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  // The first bytes are ours: otherwise half of the inputs were no PNG.
+  // Set the signature; otherwise half of the inputs would be rejected.
   std::vector<uint8_t> png(data, data + size);
   const char magic[] = "\x89PNG\r\n\x1a\n";
   std::copy_n(magic, std::min(size, kMagic), png.begin());
@@ -51,8 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       aft::fuzz::takes_long(big_endian(&png[kSize]),
                             big_endian(&png[kSize + 4]), size))
     return 0;
-  aft::fuzz::check_picture(png.data(), png.size());
+  aft::fuzz::check_image(png.data(), png.size());
   seal(png);
-  aft::fuzz::check_picture(png.data(), png.size());
+  aft::fuzz::check_image(png.data(), png.size());
   return 0;
 }

@@ -1,5 +1,5 @@
-// Stands where libFuzzer would: hands the files of a directory to a target.
-// replay DIRECTORY. A target that finds a fault ends the program.
+// Replaces libFuzzer: passes all files of a directory to a target, which aborts
+// if it finds a fault. Usage: replay DIRECTORY.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   }
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(argv[1])) {
-    // Before the target sees it, so that the last line names the culprit.
+    // Printed first, so that the last line names the file of a crash.
     std::printf("%s\n", entry.path().c_str());
     std::fflush(stdout);
     std::ifstream in(entry.path(), std::ios::binary);
@@ -27,5 +27,5 @@ int main(int argc, char** argv) {
     ++files;
   }
   std::printf("%d files\n", files);
-  return files > 0 ? 0 : 1;  // nothing to replay is a mistake too
+  return files > 0 ? 0 : 1;  // an empty directory is a mistake
 }

@@ -1,5 +1,5 @@
-// Any bytes as a safetensors file: an error, or tensors that lie in the file,
-// and that are the same after they are written and read again.
+// Fuzzes the safetensors reader: an error, or tensors that lie within the file
+// and survive a round trip.
 #include "aft/io/safetensors.h"
 
 #include <filesystem>
@@ -11,7 +11,7 @@ namespace {
 using aft::fuzz::expect;
 using aft::io::TensorView;
 
-/// Every byte is read, so that the sanitizer sees a view that is too long.
+/// Reads every byte, so that the sanitizer detects a view that is too long.
 uint64_t sum(const TensorView& t) {
   uint64_t out = 0;
   const auto* bytes = static_cast<const uint8_t*>(t.data);
@@ -45,7 +45,7 @@ void check_round_trip(const aft::io::SafeTensors& file) {
     const TensorView* other = again.find(t.name);
     expect(other && other->dtype == t.dtype && other->shape == t.shape &&
                sum(*other) == sum(t),
-           t.name + ": another tensor after writing");
+           t.name + ": the tensor changed in a round trip");
   }
 }
 

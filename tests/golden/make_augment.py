@@ -1,11 +1,11 @@
-"""Writes augment.safetensors beside this script: what Pillow makes of small
-pictures with the 15 operations of RandAugment.
+"""Writes augment.safetensors next to this script: the results of Pillow for the 15
+operations of RandAugment on small images.
 
 Tensors, all U8 of shape [height, width, 3]:
-    <picture>                      the picture itself
-    <picture>/<operation>/<value>  the operation with that argument
-    level/<operation>/<m>/<sign>   the picture "clip", the argument as timm
-                                   makes it of magnitude m and a sign
+    <image>                        the image itself
+    <image>/<operation>/<value>    the operation with that argument
+    level/<operation>/<m>/<sign>   the image "clip", with the argument that
+                                   timm derives from magnitude m and a sign
 An operation without an argument has value 0. Needs Pillow only. The result is
 deterministic; made with Pillow 9.4.
 """
@@ -71,7 +71,7 @@ VALUES = {
     "auto_contrast": (0,),
     "equalize": (0,),
     "invert": (0,),
-    # The quarter turns are cases of their own in Pillow.
+    # Pillow handles quarter turns separately.
     "rotate": (0.0, 27.0, -13.7, 1e-7, 90.0, 180.0, -90.0, 400.0),
     "posterize": (0, 1, 3, 8),
     "solarize": (0, 26, 128, 256),
@@ -90,7 +90,7 @@ LARGE = {"auto_contrast": (0,), "equalize": (0,), "rotate": (27.0,)}
 
 
 def argument(operation, m, sign, size):
-    """What timm's "increasing" RandAugment makes of a magnitude."""
+    """The argument that timm's "increasing" RandAugment derives from a magnitude."""
     level = m / 10.0
     width, height = size
     return {
@@ -109,11 +109,11 @@ def argument(operation, m, sign, size):
     }.get(operation)
 
 
-# ---- The pictures -----------------------------------------------------------
+# ---- The images -------------------------------------------------------------
 
 
-def picture(height, width, value):
-    """value(y, x, c), cut to 0 .. 255."""
+def make_image(height, width, value):
+    """An image of value(y, x, c), clipped to 0 .. 255."""
     data = bytes(
         max(0, min(255, int(value(y, x, c))))
         for y in range(height)
@@ -123,31 +123,31 @@ def picture(height, width, value):
     return Image.frombytes("RGB", (width, height), data)
 
 
-def pictures():
+def make_images():
     rng = random.Random(1)
     noise = rng.randint
     return {
-        "waves": picture(
+        "waves": make_image(
             15,
             19,
             lambda y, x, c: 2 * abs((x * (7 + 3 * c) + 11 * y) % 256 - 128)
             + noise(-20, 20),
         ),
-        # Few values, and one channel of one only.
-        "grey": picture(
+        # Few values, and one constant channel.
+        "grey": make_image(
             11, 14, lambda y, x, c: 90 + (noise(0, 9) if c != 1 else 7)
         ),
-        # Every sum passes 0 or 255 somewhere.
-        "clip": picture(
+        # Every operation has to clip somewhere.
+        "clip": make_image(
             9, 17, lambda y, x, c: noise(0, 4) // 4 * 255 + noise(-60, 60)
         ),
-        "square": picture(8, 8, lambda y, x, c: noise(0, 255)),
-        "row": picture(1, 13, lambda y, x, c: noise(0, 255)),
-        "column": picture(6, 1, lambda y, x, c: noise(0, 255)),
-        "pixel": picture(1, 1, lambda y, x, c: 200 - 60 * c),
-        "pair": picture(2, 2, lambda y, x, c: noise(0, 255)),
-        # With 255 pixels and more, equalize does something.
-        "large": picture(
+        "square": make_image(8, 8, lambda y, x, c: noise(0, 255)),
+        "row": make_image(1, 13, lambda y, x, c: noise(0, 255)),
+        "column": make_image(6, 1, lambda y, x, c: noise(0, 255)),
+        "pixel": make_image(1, 1, lambda y, x, c: 200 - 60 * c),
+        "pair": make_image(2, 2, lambda y, x, c: noise(0, 255)),
+        # equalize has an effect only with at least 255 pixels.
+        "large": make_image(
             33,
             31,
             lambda y, x, c: 30 + 2 * x + 60 * c + rng.gauss(0, 10),
@@ -173,7 +173,7 @@ def write_expected():
 
 
 if __name__ == "__main__":
-    for name, image in pictures().items():
+    for name, image in make_images().items():
         expected[name] = image
         for operation, values in VALUES.items():
             if name == "large":

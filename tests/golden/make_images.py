@@ -25,7 +25,7 @@ HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "images")
 expected = {}  # name: (height, width, bytes)
 
 
-def picture(height, width, mode="RGB", noise=40, seed=1):
+def make_image(height, width, mode="RGB", noise=40, seed=1):
     """Waves, different in every channel, with some noise on them."""
     rng = random.Random(seed)
     channels = len(Image.new(mode, (1, 1)).getbands())
@@ -139,16 +139,16 @@ def blended(colour, alpha):
 
 def pngs():
     rng = random.Random(2)
-    rgb = picture(13, 19)
-    # A gamma that must not be applied.
+    rgb = make_image(13, 19)
+    # A gamma, which must be ignored.
     info = PngImagePlugin.PngInfo()
     info.add(b"gAMA", struct.pack(">I", 100000))
     pillow_png("rgb.png", rgb, rgb, pnginfo=info)
-    grey = picture(9, 21, "L")
+    grey = make_image(9, 21, "L")
     pillow_png("grey.png", grey, grey.convert("RGB"))
-    la = picture(10, 11, "LA", noise=90)
+    la = make_image(10, 11, "LA", noise=90)
     pillow_png("grey_alpha.png", la, over_white(la))
-    rgba = picture(16, 15, "RGBA", noise=90)
+    rgba = make_image(16, 15, "RGBA", noise=90)
     pillow_png("rgba.png", rgba, over_white(rgba))
 
     palette = rgb.quantize(20)
@@ -163,7 +163,7 @@ def pngs():
         transparency=alphas,
     )
 
-    # 1, 2 and 4 bits, with widths that do not fill their last byte.
+    # 1, 2 and 4 bits, with widths that leave the last byte partly used.
     for bits in (1, 2, 4):
         top = (1 << bits) - 1
         rows = [[(rng.randint(0, top),) for _ in range(11)] for _ in range(5)]
@@ -195,15 +195,15 @@ def pngs():
     image = write_png("interlaced.png", rows_of(rgb), 8, 2, interlaced=True)
     assert image.convert("RGB").tobytes() == rgb.tobytes()
     expect("interlaced.png", rgb)
-    # One transparent colour. Its neighbours are not transparent.
-    rows = rows_of(picture(6, 7))
+    # One transparent colour; similar colours are opaque.
+    rows = rows_of(make_image(6, 7))
     rows[2][3] = key = (200, 100, 50)
     rows[2][4] = (200, 100, 51)
     trns = struct.pack(">HHH", *key)
     write_png("rgb_key.png", rows, 8, 2, [(b"tRNS", trns)])
     formula("rgb_key.png", rows, lambda s: (255,) * 3 if s == key else s)
 
-    # 16 bits: all that lie beside a border of the rounding, and some others.
+    # 16 bits: all values next to a rounding boundary, and some others.
     grey16 = [(v * 257 + d,) for v in range(256) for d in (-129, -128, 0, 128)]
     grey16 = [(max(0, min(65535, v)),) for (v,) in grey16]
     rows = [grey16[i : i + 32] for i in range(0, len(grey16), 32)]
@@ -250,21 +250,21 @@ def jpeg_bytes(name, data):
 
 
 def jpegs():
-    rgb = picture(21, 35, noise=5)
+    rgb = make_image(21, 35, noise=5)
     exif = Image.Exif()
-    exif[0x0112] = 6  # a quarter turn, which must not be made
+    exif[0x0112] = 6  # rotation by 90 degrees, which must be ignored
     jpeg("baseline.jpg", rgb, quality=85, subsampling=2, exif=exif)
     jpeg("progressive.jpg", rgb, quality=90, progressive=True)
     jpeg("full.jpg", rgb, quality=95, subsampling=0)
-    jpeg("grey.jpg", picture(17, 9, "L", noise=5), quality=80)
-    cmyk = jpeg("cmyk.jpg", picture(18, 20, "CMYK", noise=5), quality=90)
+    jpeg("grey.jpg", make_image(17, 9, "L", noise=5), quality=80)
+    cmyk = jpeg("cmyk.jpg", make_image(18, 20, "CMYK", noise=5), quality=90)
     # APP14: length, "Adobe", version, two flags, transform. 2: YCCK.
     adobe = cmyk.index(b"Adobe")
     assert cmyk[adobe - 4 : adobe] == b"\xff\xee\x00\x0e"
     assert cmyk[adobe + 11] == 0
     jpeg_bytes("ycck.jpg", cmyk[: adobe + 11] + b"\x02" + cmyk[adobe + 12 :])
-    # Without the marker 0 is no ink: not what Pillow takes it for, but what it
-    # makes of the inverse.
+    # Without the marker, 0 means no ink. Pillow ignores this, so the expected image
+    # is that of the inverse.
     name = "cmyk_plain.jpg"
     plain = cmyk[: adobe - 4] + cmyk[adobe + 12 :]
     save(name, plain)
@@ -293,8 +293,8 @@ def sizes():
         (101, 3, 7, 70),
     )
     for n, (h, w, height, width) in enumerate(cases):
-        # Much noise: the sums pass 0 and 255, so that the clipping counts.
-        image = picture(h, w, noise=255, seed=n)
+        # Strong noise, so that sums leave 0 .. 255 and clipping matters.
+        image = make_image(h, w, noise=255, seed=n)
         expect(f"resize/{n}/in", image)
         new = image.resize((width, height), Image.Resampling.BICUBIC)
         expect(f"resize/{n}/out", new)
@@ -303,16 +303,16 @@ def sizes():
         (20, 30, 16, 16),
         (30, 20, 16, 16),
         (21, 32, 10, 9),
-        (7, 10, 5, 5),  # the side of 7.14
-        (4, 5, 6, 6),  # the side of 7.5, one too many on each side
+        (7, 10, 5, 5),  # the side is 7.14
+        (4, 5, 6, 6),  # the side is 7.5, one pixel excess on each side
         (5, 4, 6, 6),
         (3, 8, 12, 5),
         (16, 16, 16, 16),
-        (10, 30, 10, 11),  # an odd number too many
+        (10, 30, 10, 11),  # odd excess
         (30, 10, 11, 10),
     )
     for n, (h, w, height, width) in enumerate(cases):
-        image = picture(h, w, noise=120, seed=100 + n)
+        image = make_image(h, w, noise=120, seed=100 + n)
         expect(f"cover/{n}/in", image)
         if height * w >= width * h:
             full = ((2 * w * height + h) // (2 * h), height)

@@ -1,5 +1,5 @@
-// RawImages from bytes that are cut, altered or hostile: an error that says
-// what is wrong, or a picture, and no memory that a header alone asks for.
+// Decoding truncated, altered or hostile bytes gives a clear error or an image,
+// and never allocates memory on the word of a header alone.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -39,7 +39,7 @@ uint32_t crc(const std::string& bytes) {
   return ~c;
 }
 
-// With right checksums, as far as the lengths of the chunks lead.
+// The PNG with corrected checksums, as far as its chunks can be followed.
 std::string sealed(std::string png) {
   size_t at = 8;
   while (png.size() - at >= 12) {
@@ -52,7 +52,7 @@ std::string sealed(std::string png) {
   return png;
 }
 
-// The file with another size in its header.
+// rgb.png with a different size in its header.
 std::string png_of_size(uint32_t height, uint32_t width) {
   std::string png = golden("rgb.png");
   png.replace(16, 8, big_endian(width) + big_endian(height));
@@ -66,8 +66,8 @@ std::string segment(char marker, const std::string& data) {
          data;
 }
 
-// 8 x 8 YCbCr, each channel in scans of its own: scans = "122" is one of the
-// first and two of the second. Luminance is 128 + 32, the others are 128.
+// 8 x 8 YCbCr with one channel per scan: scans = "122" is one scan of the first
+// channel and two of the second. Luminance is 128 + 32, the others are 128.
 std::string jpeg_with_scans(const std::string& scans) {
   const std::string ones(64, '\1');
   const std::string counts(14, '\0');
@@ -78,7 +78,7 @@ std::string jpeg_with_scans(const std::string& scans) {
                                      "2\x11\0"
                                      "3\x11\0",
                                      15));
-  // DC: 0 for a difference of 0 bits, 10 for one of 9; AC: 0 for the end.
+  // DC: code 0 for a difference of 0 bits, 10 for 9 bits; AC: 0 ends the block.
   out += segment('\xc4',
                  std::string("\0\1\1", 3) + counts + std::string("\0\x09", 2));
   out += segment('\xc4',
@@ -94,7 +94,7 @@ std::string jpeg_with_scans(const std::string& scans) {
 
 // ---- Bad files --------------------------------------------------------------
 
-TEST(BadImage, CutAnywhere) {
+TEST(BadImage, TruncatedAnywhere) {
   for (const char* name :
        {"rgb.png", "interlaced.png", "palette_alpha.png", "rgba16.png",
         "baseline.jpg", "progressive.jpg", "grey.jpg", "cmyk.jpg"}) {
@@ -106,7 +106,7 @@ TEST(BadImage, CutAnywhere) {
 }
 
 TEST(BadImage, Size) {
-  // After the check, this much memory would be a bad_alloc.
+  // Without the check, allocating this much would throw bad_alloc.
   for (const uint32_t side : {60000u, 0x7fffffffu}) {
     expect_bad(png_of_size(side, side),
                "at most 67108864 pixels, got " + std::to_string(side));
@@ -121,18 +121,18 @@ TEST(BadImage, Size) {
   ASSERT_NE(frame, std::string::npos);
   jpeg.replace(frame + 5, 4, "\xff\xdc\xff\xdc");  // 65500
   expect_bad(jpeg, "got 65500 x 65500");
-  jpeg.replace(frame + 5, 4, "\xff\xff\xff\xff");  // more than libjpeg takes
+  jpeg.replace(frame + 5, 4, "\xff\xff\xff\xff");  // above the limit of libjpeg
   expect_bad(jpeg, "Maximum supported image dimension is 65500 pixels");
   jpeg.replace(frame + 5, 4, std::string(4, '\0'));
   expect_bad(jpeg, "Empty JPEG image");
 }
 
-// A few bytes do not get memory for pixels that they cannot have.
+// No memory is allocated for more pixels than the bytes can encode.
 TEST(BadImage, TooShortForItsPixels) {
   const std::string png = png_of_size(8192, 8192);
   expect_bad(png, "must have enough bytes for its 8192 x 8192 pixels, got " +
                       std::to_string(png.size()));
-  // The bound itself: grey of 1 bit, 2 bytes a row.
+  // The exact bound: 1-bit grey has 2 bytes per row.
   std::string grey = golden("grey1.png");
   const auto rows = static_cast<uint32_t>(grey.size()) * 1032 / 2;
   const auto of_height = [&](uint32_t height) {
@@ -140,7 +140,7 @@ TEST(BadImage, TooShortForItsPixels) {
     return sealed(grey);
   };
   expect_bad(of_height(rows + 1), "must have enough bytes");
-  expect_bad(of_height(rows), "must be a good PNG");  // but of fewer rows
+  expect_bad(of_height(rows), "must be a valid PNG");  // it has fewer rows
 
   std::string jpeg = golden("baseline.jpg");
   const size_t frame = jpeg.find("\xff\xc0");
@@ -150,9 +150,9 @@ TEST(BadImage, TooShortForItsPixels) {
                        std::to_string(jpeg.size()));
 }
 
-// The least bits that a picture can have: all blocks of one colour, a bit for
-// DC and one for the end.
-TEST(ReadImage, AJpegOfFewBytes) {
+// The smallest possible JPEG: all blocks of one colour, with one bit for DC and
+// one for the end of the block.
+TEST(ReadImage, SmallestJpeg) {
   constexpr size_t kSide = 2048, kBlocks = kSide * kSide / 64;
   std::string jpeg = "\xff\xd8";
   jpeg += segment('\xdb', std::string(1, '\0') + std::string(64, '\1'));
@@ -185,16 +185,17 @@ TEST(BadImage, Palette) {
   const size_t at = png.find("PLTE");
   ASSERT_NE(at, std::string::npos);
   ASSERT_EQ(png[at - 1], 12);
-  png[at - 1] = 9;  // one colour less
+  png[at - 1] = 9;  // one colour fewer
   png.erase(at + 4 + 9, 3);
   expect_bad(sealed(png), "outside the palette");
 }
 
 TEST(BadImage, CorruptJpeg) {
   std::string jpeg = golden("baseline.jpg");
-  jpeg.replace(jpeg.size() - 40, 2, "\xff\xd9");  // an end amid the data
+  jpeg.replace(jpeg.size() - 40, 2,
+               "\xff\xd9");  // an end marker within the data
   expect_bad(jpeg, "Corrupt JPEG data: premature end");
-  // Passing over stray bytes does not pass over an end that comes early.
+  // Stray bytes are skipped, but a missing end is still an error.
   jpeg = golden("baseline.jpg");
   jpeg.replace(jpeg.size() - 2, 2, std::string(20, '\1'));
   expect_bad(jpeg, "Premature end of JPEG file");
@@ -207,8 +208,8 @@ TEST(BadImage, ScansOfAJpeg) {
   expect_bad(jpeg_with_scans("123" + std::string(1000, '3')), "too many scans");
 }
 
-// Whatever is altered: an error, or a picture of the size that it says, and not
-// a word on stderr.
+// Altered bytes give an error or an image of the declared size, and no output
+// on stderr.
 TEST(BadImage, AlteredAnywhere) {
   std::mt19937 random(2);
   int read = 0, refused = 0;

@@ -1,5 +1,5 @@
-// What the tests of pictures share: the golden files, pictures from bytes, and
-// what is expected of a picture or an error.
+// Shared by the tests of images: golden files, decoding, and expectations on
+// images and errors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ inline std::string golden(const std::string& name) {
 }
 
 inline Image decode(const std::string& bytes) {
-  // A copy of its own size, so that the sanitizer sees a read past the end.
+  // An exact copy, so that the sanitizer detects a read past the end.
   const std::vector<uint8_t> data(bytes.begin(), bytes.end());
   return decode_image(data.data(), data.size(), "name");
 }
@@ -48,7 +48,7 @@ inline void expect_equal(const Image& got, const Image& want,
   }
 }
 
-// That call() throws an Error with all of parts in it.
+// Expects that call() throws an Error whose message contains all of `parts`.
 template <typename Call>
 void expect_error(const Call& call, const std::vector<std::string>& parts) {
   try {

@@ -1,5 +1,5 @@
-// RawImages: files of every kind against Pillow (tests/golden/make_images.py),
-// what is written and read again, and other sizes.
+// Reading images of every format agrees with Pillow
+// (tests/golden/make_images.py); writing; resizing.
 #include "aft/io/image.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ Image noise(int64_t height, int64_t width) {
 
 // ---- Reading ----------------------------------------------------------------
 
-TEST(ReadImage, EveryKindOfFile) {
+TEST(ReadImage, EveryFormat) {
   const SafeTensors tensors = expected();
   int files = 0;
   for (const TensorView& view : tensors.tensors()) {
@@ -51,7 +51,7 @@ TEST(ReadImage, EveryKindOfFile) {
       expect_equal(got, want);
       continue;
     }
-    // Another libjpeg than Pillow's may round otherwise, but not to one side.
+    // A different libjpeg than Pillow's may round differently, without bias.
     expect_equal(got, want, 2);
     double sum = 0;
     for (const uint8_t v : got.rgb) sum += v;
@@ -61,14 +61,14 @@ TEST(ReadImage, EveryKindOfFile) {
   EXPECT_EQ(files, 25);
 }
 
-TEST(ReadImage, BytesAfterTheEndDoNotMatter) {
+TEST(ReadImage, BytesAfterTheEndAreIgnored) {
   for (const char* name : {"rgb.png", "baseline.jpg"}) {
     const std::string bytes = golden(name);
     expect_equal(decode(bytes + "more"), decode(bytes));
   }
 }
 
-TEST(ReadImage, AnUnknownVersionOfJfifDoesNotMatter) {
+TEST(ReadImage, UnknownJfifVersionsAreIgnored) {
   std::string bytes = golden("full.jpg");
   const size_t at = bytes.find("JFIF");
   ASSERT_NE(at, std::string::npos);
@@ -76,11 +76,11 @@ TEST(ReadImage, AnUnknownVersionOfJfifDoesNotMatter) {
   expect_equal(decode(bytes), decode(golden("full.jpg")));
 }
 
-TEST(ReadImage, StrayBytesBeforeAMarkerDoNotMatter) {
+TEST(ReadImage, StrayBytesBeforeAMarkerAreIgnored) {
   for (const char* name : {"baseline.jpg", "progressive.jpg", "grey.jpg"}) {
     SCOPED_TRACE(name);
     const std::string bytes = golden(name);
-    // Quantisation, the (first) scan and the end.
+    // Before the quantisation table, the (first) scan and the end.
     for (const size_t at : {bytes.find("\xff\xdb"), bytes.find("\xff\xda"),
                             bytes.rfind("\xff\xd9")}) {
       ASSERT_NE(at, std::string::npos);
@@ -107,7 +107,7 @@ class Files : public ::testing::Test {
   std::string directory_, path_;
 };
 
-TEST_F(Files, ThatAreNoPicture) {
+TEST_F(Files, NotAnImage) {
   expect_unreadable("No such file");
   write_file(path_, "");
   expect_unreadable("PNG or JPEG, got an empty file");
@@ -118,20 +118,21 @@ TEST_F(Files, ThatAreNoPicture) {
   expect_error([&] { read_image(directory_); }, {directory_, "a directory"});
 }
 
-TEST_F(Files, AFifoIsNotWaitedFor) {
+TEST_F(Files, FifosDoNotBlock) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0666), 0);
   expect_unreadable("must be a regular file");
 }
 
 TEST_F(Files, TooLarge) {
   write_file(path_, golden("rgb.png"));
-  ASSERT_EQ(::truncate(path_.c_str(), 1'000'000'001), 0);  // a hole: no room
+  ASSERT_EQ(::truncate(path_.c_str(), 1'000'000'001),
+            0);  // sparse: needs no disk space
   expect_unreadable("at most 1000000000 bytes, got 1000000001");
 }
 
 // ---- Writing ----------------------------------------------------------------
 
-TEST_F(Files, AWrittenPngIsReadAgain) {
+TEST_F(Files, PngRoundTrip) {
   for (const auto& [height, width] :
        {std::pair{1, 1}, {1, 300}, {300, 1}, {37, 23}, {64, 64}}) {
     const Image image = noise(height, width);
@@ -143,8 +144,8 @@ TEST_F(Files, AWrittenPngIsReadAgain) {
   }
 }
 
-// Nothing packs better, and it is not taken for a lie.
-TEST_F(Files, AWrittenPngOfOneColour) {
+// The best possible compression, which must not be mistaken for a hostile file.
+TEST_F(Files, PngOfOneColour) {
   const Image black{4096, 4096, std::vector<uint8_t>(4096 * 4096 * 3)};
   write_png(path_, black);
   EXPECT_LT(contents(path_).size() * 900, black.rgb.size());
@@ -154,7 +155,7 @@ TEST_F(Files, AWrittenPngOfOneColour) {
   EXPECT_TRUE(again.rgb == black.rgb);
 }
 
-TEST_F(Files, WhatCannotBeWritten) {
+TEST_F(Files, WriteErrors) {
   const auto bad = [&](const Image& image, const std::string& part) {
     expect_error([&] { write_png(path_, image); }, {path_ + ": ", part});
   };
@@ -171,7 +172,7 @@ TEST_F(Files, WhatCannotBeWritten) {
 
 // ---- Size -------------------------------------------------------------------
 
-// call(in, height, width) for all cases of that name.
+// Checks call(in, height, width) for all golden cases of that name.
 template <typename Call>
 void expect_cases(const std::string& name, size_t count, const Call& call) {
   const SafeTensors tensors = expected();
@@ -185,11 +186,11 @@ void expect_cases(const std::string& name, size_t count, const Call& call) {
   EXPECT_FALSE(tensors.find(name + "/" + std::to_string(count) + "/in"));
 }
 
-TEST(Resize, ToTheBitAsPillow) { expect_cases("resize", 12, resize); }
+TEST(Resize, BitIdenticalToPillow) { expect_cases("resize", 12, resize); }
 
-TEST(Resize, CoverToTheBitAsPillow) { expect_cases("cover", 10, cover); }
+TEST(Resize, CoverBitIdenticalToPillow) { expect_cases("cover", 10, cover); }
 
-TEST(Resize, AFlatPictureStaysFlat) {
+TEST(Resize, FlatImageStaysFlat) {
   const Image flat{3, 5, std::vector<uint8_t>(45, 200)};
   expect_equal(resize(flat, 40, 2), {40, 2, std::vector<uint8_t>(240, 200)});
 }
@@ -213,10 +214,10 @@ TEST(Resize, Errors) {
   bad([&] { resize(wrong, 2, 2); }, "resize: rgb must have");
   bad([&] { cover(wrong, 2, 2); }, "cover: rgb must have");
   bad([&] { resize({}, 2, 2); }, "got 0 x 0");
-  // Sizes that are only passed through.
+  // Intermediate sizes.
   const Image tall = noise(10000, 1);
   bad([&] { resize(tall, 1, 10000); }, "between the passes");
-  bad([&] { cover(tall, 1000, 1000); }, "before the cut");
+  bad([&] { cover(tall, 1000, 1000); }, "before cropping");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Autoregressive images: configuration, augmentation, training.
+// Autoregressive images: configuration, training.
 #include "aft/tasks/image.h"
 
 #include <gtest/gtest.h>
@@ -103,38 +103,6 @@ TEST(ImagePresets, ParametersOfALayerAreThePapers) {
   EXPECT_EQ(mixer("cifar10-aft-local-12x512"), 3 * 512 * 513 + 2 * 3072 * 64);
   EXPECT_EQ(mixer("cifar10-aft-simple-24x256"), 3 * 256 * 257);
   EXPECT_EQ(mixer("cifar10-transformer-24x256"), 4 * 256 * 257);
-}
-
-TEST(Augment, FlipsShiftsAndClips) {
-  ImageDataConfig c;
-  c.height = 2, c.width = 3;
-  const std::vector<uint8_t> from = {0,  1,   2,   100, 101, 102, 250, 251, 252,
-                                     10, 128, 255, 40,  50,  60,  70,  80,  90};
-  std::set<std::pair<bool, int>> seen;
-  for (uint64_t random = 0; random < 2000; ++random) {
-    std::vector<uint8_t> got(18), again(18);
-    augment(c, from.data(), random * 0x9E3779B97F4A7C15u, got.data());
-    augment(c, from.data(), random * 0x9E3779B97F4A7C15u, again.data());
-    ASSERT_EQ(got, again);
-    // 100 and 128 are never clipped: they tell what was done.
-    const int add = got[3] - 100;
-    ASSERT_LE(std::abs(add), 10);
-    const bool flip = got[16] == 128 + add;
-    for (int y = 0; y < 2; ++y)
-      for (int x = 0; x < 3; ++x)
-        for (int k = 0; k < 3; ++k)
-          ASSERT_EQ(got[static_cast<size_t>((y * 3 + x) * 3 + k)],
-                    std::clamp(from[static_cast<size_t>(
-                                   (y * 3 + (flip ? 2 - x : x)) * 3 + k)] +
-                                   add,
-                               0, 255));
-    seen.emplace(flip, add);
-  }
-  EXPECT_EQ(seen.size(), 42u);  // both ways, -10 to 10
-  c.flip = false, c.shift = 0;
-  std::vector<uint8_t> got(18);
-  augment(c, from.data(), 12345, got.data());
-  EXPECT_EQ(got, from);
 }
 
 TEST(ImageTask, TheSameExamplesEachTime) {

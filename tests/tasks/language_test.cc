@@ -1,11 +1,10 @@
-// data::Text, windows, evaluation.
+// Evaluation of language models.
 #include "aft/tasks/language.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <cmath>
-#include <set>
 
 namespace aft::tasks {
 namespace {
@@ -21,55 +20,6 @@ std::string numbers(int64_t n) {
   std::string out;
   for (int64_t i = 0; i < n; ++i) out += static_cast<char>('a' + i * i % 23);
   return out;
-}
-
-TEST(Text, SplitsAndModes) {
-  const data::Text bytes =
-      data::Text::from("aab\nbaa\nab\ncaaaaaab\n", "bytes");
-  EXPECT_EQ(bytes.train().size + bytes.valid().size + bytes.test().size, 20);
-  EXPECT_EQ(bytes.train().size, 18);
-  EXPECT_EQ(bytes.vocabulary(), 256);
-  const data::Text txl = data::Text::from("aab\nbaa\nab\ncaaaaaab\n", "txl");
-  EXPECT_EQ(txl.vocabulary(), 3);  // a, b, c
-  EXPECT_EQ(txl.symbol_of('a'), 0);
-  EXPECT_EQ(txl.symbol_of('b'), 1);
-  EXPECT_EQ(txl.symbol_of('\n'), -1);
-  EXPECT_EQ(txl.byte_of(2), 'c');
-  EXPECT_EQ(txl.train().size + txl.valid().size + txl.test().size, 16);
-  const data::Text eos = data::Text::from("aab\nbaa\nab\ncaaaaaab\n", "eos");
-  EXPECT_EQ(eos.vocabulary(), 4);
-  EXPECT_EQ(eos.byte_of(eos.symbol_of('\n')), '\n');
-  EXPECT_THROW(data::Text::from("a", "words"), data::DataError);
-  EXPECT_THROW(data::Text::open("/nowhere", "bytes"), data::DataError);
-  EXPECT_THROW(bytes.split("dev"), data::DataError);
-}
-
-TEST(Windows, AnEpochIsEveryWindowOnce) {
-  const int64_t size = 1000, T = 16;
-  data::Windows windows(size, T, 1), again(size, T, 1), other(size, T, 2);
-  const int64_t n = windows.per_epoch();
-  EXPECT_EQ(n, 61);
-  std::vector<int64_t> first, second;
-  for (int64_t i = 0; i < 2 * n; ++i)
-    (i < n ? first : second).push_back(windows.start(i));
-  for (const auto& epoch : {first, second}) {
-    std::set<int64_t> starts(epoch.begin(), epoch.end());
-    ASSERT_EQ(static_cast<int64_t>(starts.size()), n);
-    EXPECT_GE(*starts.begin(), 0);
-    EXPECT_LT(*starts.begin(), T);
-    EXPECT_LT(*starts.rbegin() + T, size);
-    int64_t last = *starts.begin() - T;
-    for (const int64_t s : starts) {
-      EXPECT_EQ(s, last + T);
-      last = s;
-    }
-  }
-  EXPECT_NE(first, second);
-  // Any example, in any order, is the same.
-  EXPECT_EQ(again.start(n + 5), second[5]);
-  EXPECT_EQ(again.start(3), first[3]);
-  EXPECT_NE(other.start(3), first[3]);
-  EXPECT_THROW(data::Windows(20, 16, 1), data::DataError);
 }
 
 TEST(Evaluate, EveryByteOnce) {

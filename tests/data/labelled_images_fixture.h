@@ -1,4 +1,4 @@
-// What the tests of pictures with classes share.
+// Shared by the tests of LabelledImages.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,14 +24,15 @@ inline void write(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// A picture of one colour, by which it can be told.
-inline void picture(const std::string& path, int colour) {
+/// Writes an image of one colour, which identifies it.
+inline void write_image(const std::string& path, int colour) {
   fs::create_directories(fs::path(path).parent_path());
   io::write_png(path,
                 {2, 3, std::vector<uint8_t>(18, static_cast<uint8_t>(colour))});
 }
 
-/// That a folder cannot be opened, and that the DataError has all of parts.
+/// Expects that opening a folder throws a DataError whose message contains all
+/// of `parts`.
 inline void expect_error(const std::string& path, const Strings& parts,
                          int64_t valid = 0, int64_t size = 64) {
   try {
@@ -59,7 +60,7 @@ inline std::vector<int> labels(const LabelledImages& all,
   return out;
 }
 
-/// How many pictures of each class a part has.
+/// The number of images per class.
 inline std::map<int, int> histogram(const LabelledImages& all,
                                     const LabelledPart& part) {
   std::map<int, int> out;
@@ -67,7 +68,7 @@ inline std::map<int, int> histogram(const LabelledImages& all,
   return out;
 }
 
-/// Each picture in one part, and in that once.
+/// Expects every image exactly once in exactly one part.
 inline void expect_partition(const LabelledImages& all) {
   std::vector<int64_t> seen;
   for (const char* name : {"train", "valid", "test"}) {

@@ -1,12 +1,11 @@
-// RawImages with classes in folders: every layout, the parts, and what is wrong
-// with files.
+// LabelledImages from folders and tables: layouts, parts and errors.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <functional>
 #include <set>
 
-#include "tests/data/labelled_fixture.h"
+#include "tests/data/labelled_images_fixture.h"
 
 namespace aft::data {
 namespace {
@@ -15,21 +14,21 @@ namespace {
 
 TEST(LabelledFolders, TrainAndVal) {
   const std::string path = folder("imagenet");
-  picture(path + "/train/n02/b.JPEG", 2);
-  picture(path + "/train/n02/a.png", 1);
-  picture(path + "/train/n01/deep/er/c.jpg", 3);
-  picture(path + "/train/n10/d.PNG", 4);
-  picture(path + "/val/n10/e.png", 5);
-  picture(path + "/val/n01/f.png", 6);
-  fs::create_directories(path + "/val/n02");  // none in val: allowed
-  // Passed over:
-  picture(path + "/train/n02/._a.png", 99);
-  picture(path + "/train/n02/.thumbnails/a.png", 99);
-  picture(path + "/train/.trash/a.png", 99);
-  picture(path + "/train/beside.png", 99);
-  picture(path + "/val/.trash/a.png", 99);
-  picture(path + "/other/n01/a.png", 99);
-  write(path + "/train/n01/notes.txt", "no picture");
+  write_image(path + "/train/n02/b.JPEG", 2);
+  write_image(path + "/train/n02/a.png", 1);
+  write_image(path + "/train/n01/deep/er/c.jpg", 3);
+  write_image(path + "/train/n10/d.PNG", 4);
+  write_image(path + "/val/n10/e.png", 5);
+  write_image(path + "/val/n01/f.png", 6);
+  fs::create_directories(path + "/val/n02");  // no images in val: allowed
+  // Ignored:
+  write_image(path + "/train/n02/._a.png", 99);
+  write_image(path + "/train/n02/.thumbnails/a.png", 99);
+  write_image(path + "/train/.trash/a.png", 99);
+  write_image(path + "/train/beside.png", 99);
+  write_image(path + "/val/.trash/a.png", 99);
+  write_image(path + "/other/n01/a.png", 99);
+  write(path + "/train/n01/notes.txt", "no image");
 
   const LabelledImages all = LabelledImages::open(path, 0);
   EXPECT_EQ(all.classes(), (Strings{"n01", "n02", "n10"}));
@@ -46,27 +45,28 @@ TEST(LabelledFolders, TrainAndVal) {
   EXPECT_EQ(LabelledImages::open(path + "/", 0).fingerprint(),
             all.fingerprint());
 
-  // val/ comes before test/, which may then be anything.
-  picture(path + "/test/unsorted.png", 7);
+  // val/ has precedence over test/, which is then ignored.
+  write_image(path + "/test/unsorted.png", 7);
   EXPECT_EQ(all.fingerprint(), fingerprint(path));
   fs::remove_all(path + "/val");
   expect_error(path, {path + "/test: expected a folder of PNG or JPEG files "
                              "for each class, got none"});
-  picture(path + "/test/n02/g.png", 8);
+  write_image(path + "/test/n02/g.png", 8);
   const LabelledImages other = LabelledImages::open(path, 0);
   EXPECT_EQ(colours(other, other.test()), (std::vector<int>{8}));
 }
 
-TEST(LabelledFolders, EachTenthOfAClassForTheTest) {
+TEST(LabelledFolders, EveryTenthImageOfAClassIsForTesting) {
   const std::string path = folder("flat");
   for (int i = 0; i < 25; ++i)
-    picture(path + "/b/" + char('a' + i) + ".png", i);
+    write_image(path + "/b/" + char('a' + i) + ".png", i);
   for (int i = 0; i < 9; ++i)
-    picture(path + "/a/" + char('a' + i) + ".png", 100 + i);
+    write_image(path + "/a/" + char('a' + i) + ".png", 100 + i);
   for (int i = 0; i < 10; ++i)
-    picture(path + "/train/" + char('a' + i) + ".png", 200 + i);
+    write_image(path + "/train/" + char('a' + i) + ".png", 200 + i);
   const LabelledImages all = LabelledImages::open(path, 0);
-  EXPECT_EQ(all.classes(), (Strings{"a", "b", "train"}));  // a train is a class
+  EXPECT_EQ(all.classes(),
+            (Strings{"a", "b", "train"}));  // a class called train
   EXPECT_EQ(colours(all, all.test()), (std::vector<int>{9, 19, 209}));
   EXPECT_EQ(labels(all, all.test()), (std::vector<int>{1, 1, 2}));
   EXPECT_EQ(histogram(all, all.train()),
@@ -79,24 +79,24 @@ TEST(LabelledFolders, ValidationIsEven) {
   const int counts[] = {40, 80, 10, 70};
   for (int label = 0; label < 4; ++label)
     for (int i = 0; i < counts[label]; ++i)
-      picture(path + "/train/" + std::to_string(label) + "/" +
-                  std::to_string(100 + i) + ".png",
-              i);
-  picture(path + "/val/0/x.png", 0);
+      write_image(path + "/train/" + std::to_string(label) + "/" +
+                      std::to_string(100 + i) + ".png",
+                  i);
+  write_image(path + "/val/0/x.png", 0);
   const auto open = [&](int64_t valid) {
     return LabelledImages::open(path, valid);
   };
-  // A tenth at the most, and that of each class.
+  // At most a tenth, from each class.
   for (const int64_t valid : {20, 21, 1000}) {
     const LabelledImages all = open(valid);
     EXPECT_EQ(histogram(all, all.valid()),
               (std::map<int, int>{{0, 4}, {1, 8}, {2, 1}, {3, 7}}));
     EXPECT_EQ(all.train().size(), 180u);
     expect_partition(all);
-    // Also within a class: steps of ten.
+    // Evenly within a class: steps of ten.
     EXPECT_EQ(all.valid()[1] - all.valid()[0], 10);
   }
-  // 2, 4, 0.5 and 3.5 would be half of that.
+  // Half of that would be 2, 4, 0.5 and 3.5.
   EXPECT_EQ(histogram(open(10), open(10).valid()),
             (std::map<int, int>{{0, 2}, {1, 4}, {3, 4}}));
   EXPECT_EQ(open(1).valid(), (LabelledPart{100}));  // the middle
@@ -109,10 +109,10 @@ TEST(LabelledFolders, ValidationIsEven) {
 TEST(LabelledFolders, Fingerprint) {
   const auto make = [](const std::string& name) {
     const std::string path = folder(name);
-    picture(path + "/train/a/1.png", 1);
-    picture(path + "/train/a/2.png", 2);
-    picture(path + "/train/b/3.png", 3);
-    picture(path + "/val/a/4.png", 4);
+    write_image(path + "/train/a/1.png", 1);
+    write_image(path + "/train/a/2.png", 2);
+    write_image(path + "/train/b/3.png", 3);
+    write_image(path + "/val/a/4.png", 4);
     return path;
   };
   const std::string path = make("print"), first = fingerprint(path);
@@ -124,7 +124,7 @@ TEST(LabelledFolders, Fingerprint) {
     change();
     EXPECT_TRUE(different.insert(fingerprint(path)).second);
   };
-  changed([&] { picture(path + "/val/b/5.png", 4); });
+  changed([&] { write_image(path + "/val/b/5.png", 4); });
   changed(
       [&] { fs::rename(path + "/train/a/1.png", path + "/train/a/0.png"); });
   changed(
@@ -143,20 +143,20 @@ TEST(LabelledFolders, Errors) {
                              "each class, labels.tsv or batches of CIFAR-10",
                       "got none"});
   expect_error(path + "/missing",
-               {path + "/missing: expected a folder of pictures, got nothing"});
+               {path + "/missing: expected a folder of images, got nothing"});
   expect_error("/nowhere/cifar-10-batches-bin", {"--download"});
-  picture(path + "/loose.png", 1);
+  write_image(path + "/loose.png", 1);
   expect_error(path, {"for each class", "got none"});
-  expect_error(path + "/loose.png", {"a folder of pictures, got a file"});
+  expect_error(path + "/loose.png", {"a folder of images, got a file"});
 
-  picture(path + "/train/cat/a.png", 1);
+  write_image(path + "/train/cat/a.png", 1);
   expect_error(
       path, {path + ": expected train/ and val/ (or test/), got only train/"});
   fs::create_directories(path + "/val");
   expect_error(path, {path + "/val: expected a folder of PNG or JPEG files"});
   fs::create_directories(path + "/val/cat");
   expect_error(path, {path + "/val: expected a folder of PNG or JPEG files"});
-  picture(path + "/val/cat/b.png", 1);
+  write_image(path + "/val/cat/b.png", 1);
   EXPECT_EQ(LabelledImages::open(path, 0).count(), 2);
 
   fs::create_directories(path + "/val/ant");
@@ -176,8 +176,9 @@ TEST(LabelledFolders, Errors) {
   fs::remove_all(path + "/train");
   expect_error(path, {"expected train/ and val/ (or test/), got only val/"});
 
-  // A file is opened only when it is asked for.
-  picture(path + "/train/cat/a.png", 1), picture(path + "/val/cat/b.png", 2);
+  // A file is opened only when it is read.
+  write_image(path + "/train/cat/a.png", 1),
+      write_image(path + "/val/cat/b.png", 2);
   write(path + "/train/cat/broken.png", "\x89PNG\r\n\x1a\n and no more");
   const LabelledImages all = LabelledImages::open(path, 0);
   EXPECT_EQ(all.read(2).rgb[0], 2);
@@ -198,12 +199,12 @@ TEST(LabelledFolders, Errors) {
 
 // ---- labels.tsv -------------------------------------------------------------
 
-/// A folder with a.png, images/b.png, images/c.png and that table.
+/// A folder with a.png, images/b.png, images/c.png and the given table.
 std::string table(const std::string& text) {
   const std::string path = folder("table");
-  picture(path + "/a.png", 1);
-  picture(path + "/images/b.png", 2);
-  picture(path + "/images/c.png", 3);
+  write_image(path + "/a.png", 1);
+  write_image(path + "/images/b.png", 2);
+  write_image(path + "/images/c.png", 3);
   write(path + "/labels.tsv", text);
   return path;
 }
@@ -246,10 +247,11 @@ TEST(LabelledTable, Fingerprint) {
         "a.png\t0\tx\nb.png\t1\ty\nc.png\t1\ty\n"})
     EXPECT_TRUE(different.insert(fingerprint(table(head + rows))).second)
         << rows;
-  // Where one name ends and the next begins.
+  // The boundaries between names count.
   for (const char* rows : {"p\t0\tx\nqr\t0\tx\n", "pq\t0\tx\nr\t0\tx\n"}) {
     const std::string path = table(head + rows);
-    for (const char* name : {"/p", "/qr", "/pq", "/r"}) picture(path + name, 1);
+    for (const char* name : {"/p", "/qr", "/pq", "/r"})
+      write_image(path + name, 1);
     EXPECT_TRUE(different.insert(fingerprint(path)).second) << rows;
   }
 }
@@ -266,7 +268,7 @@ TEST(LabelledTable, Errors) {
   bad("file,class_index\n", {"line 1", "'file'", "got 'file,class_index'"});
   bad("file\tclass\n", {"line 1: expected a column 'class_index'"});
   bad("file\tclass_index\tfile\n", {"line 1: expected one column 'file'"});
-  bad(head, {"expected a line for each picture, got none"});
+  bad(head, {"expected one line per image, got none"});
   bad(head + good + "b.png\t1\n", {"line 3: expected 3 columns", "got 2"});
   bad(head + "a.png\t1\tx\t\n", {"line 2: expected 3 columns", "got 4"});
   for (const char* number : {"", "x", "-1", "1.5", "1 ", " 1", "0x1", "100000",
@@ -290,7 +292,7 @@ TEST(LabelledTable, Errors) {
   fs::create_directories(path + "/labels.tsv");
   expect_error(path, {path + "/labels.tsv: "});
   fs::remove(path + "/labels.tsv");
-  ASSERT_EQ(mkfifo((path + "/labels.tsv").c_str(), 0600), 0);  // not waited for
+  ASSERT_EQ(mkfifo((path + "/labels.tsv").c_str(), 0600), 0);  // must not block
   expect_error(path, {path + "/labels.tsv: must be a regular file"});
 }
 

@@ -1,4 +1,5 @@
-// RawImages with classes: CIFAR-10, the built-in ones, many threads, real data.
+// LabelledImages from CIFAR-10, the built-in images and real data, and reading
+// by several threads.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -6,7 +7,7 @@
 #include <set>
 #include <thread>
 
-#include "tests/data/labelled_fixture.h"
+#include "tests/data/labelled_images_fixture.h"
 
 namespace aft::data {
 namespace {
@@ -82,7 +83,7 @@ TEST(LabelledCifar, BatchesWithLabels) {
   write(path + "/data_batch_5.bin", batch(5));
   fs::rename(path + "/test_batch.bin", path + "/data_batch_3.bin");
   fs::rename(path + "/data_batch_5.bin", path + "/data_batch_4.bin");
-  const std::string three = fingerprint(path);  // the same bytes, no test
+  const std::string three = fingerprint(path);  // the same bytes, no test part
   fs::rename(path + "/data_batch_4.bin", path + "/test_batch.bin");
   EXPECT_NE(fingerprint(path), three);
 
@@ -118,14 +119,14 @@ TEST(LabelledBuiltIn, SixKindsOfShapes) {
   }
   EXPECT_EQ(different.size(), 200u);
   EXPECT_EQ(LabelledImages::open("", 7, 24).fingerprint(), all.fingerprint());
-  EXPECT_EQ(fingerprint(""), all.fingerprint());  // another size
+  EXPECT_EQ(fingerprint(""), all.fingerprint());  // independent of the size
   for (const int64_t size : {0, -1, 5000})
-    expect_error("", {"the side of built-in pictures must be 1 to 4096"}, 0,
+    expect_error("", {"the side of built-in images must be 1 to 4096"}, 0,
                  size);
 }
 
-/// What share of its pixels differs from the sky at the left edge of its row,
-/// by more than noise, and how often that changes along rows and columns.
+/// The share of pixels that differ from the sky at the left edge of their row
+/// by more than noise, and how often this changes along rows and columns.
 struct Look {
   double area = 0, edges = 0;
 };
@@ -177,8 +178,8 @@ TEST(LabelledBuiltIn, KindsLookDifferent) {
 TEST(LabelledImages, ManyThreadsReadAtOnce) {
   const std::string path = folder("threads");
   for (int i = 0; i < 60; ++i)
-    picture(path + "/" + char('a' + i % 3) + "/" + std::to_string(i) + ".png",
-            i);
+    write_image(
+        path + "/" + char('a' + i % 3) + "/" + std::to_string(i) + ".png", i);
   for (const std::string& from : {path, std::string()}) {
     const LabelledImages all = LabelledImages::open(from, 5, 16);
     std::vector<std::vector<uint8_t>> want;
@@ -272,7 +273,7 @@ TEST_F(RealData, Cifar) {
     EXPECT_EQ(histogram(all, all.test())[label], 1000);
     EXPECT_NEAR(histogram(all, all.valid())[label], 100, 4);
   }
-  // The first picture for the test is a cat.
+  // The first test image is a cat.
   EXPECT_EQ(all.classes()[static_cast<size_t>(all.label(all.test()[0]))],
             "cat");
 }

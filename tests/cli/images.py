@@ -1,5 +1,5 @@
-"""Writes and reads image files: PNG, JPEG and batches of CIFAR-10. An image is a
-list of rows from the top, each the bytes of its pixels."""
+"""Writes and reads image files for tests: PNG, JPEG, batches of CIFAR-10. An image
+is a list of rows from the top, each the bytes of its pixels."""
 
 import random
 import struct
@@ -16,8 +16,8 @@ def noise(height, width):
 
 
 def png(rows, depth=8, kind=2, extra=()):
-    """Rows are bytes as PNG has them; kind: 0 grey, 2 RGB, 3 palette, 4 grey and
-    alpha, 6 RGB and alpha; extra: chunks before the pixels."""
+    """Encodes rows of packed samples. kind: 0 grey, 2 RGB, 3 palette, 4 grey and alpha,
+    6 RGB and alpha; extra: chunks before the pixels."""
 
     def chunk(name, data):
         body = name + data
@@ -36,7 +36,7 @@ def png(rows, depth=8, kind=2, extra=()):
 
 def jpeg(colour):
     """8 x 8 pixels of one colour, exactly: 1 channel is grey, 3 are R, G, B, 4 are
-    CMYK with Adobe's marker; quantised by 1, of each block only the mean."""
+    CMYK with Adobe's marker. Quantised by 1; each block has only its mean."""
 
     def part(marker, data):
         return bytes([0xFF, marker]) + struct.pack(">H", len(data) + 2) + data
@@ -112,15 +112,15 @@ def read_png(path):
     return rows
 
 
-def folder(path, pictures):
+def folder(path, images):
     path.mkdir(parents=True)
-    for i, rows in enumerate(pictures):
+    for i, rows in enumerate(images):
         (path / f"{i:03}.png").write_bytes(png(rows))
     return path
 
 
 def cifar(path):
-    """Writes a batch of noise; returns its first two and last two images."""
+    """Writes a batch of noise. Returns its first two and last two images."""
     raw = bytearray(RANDOM.randbytes(RECORDS * RECORD))
     raw[::RECORD] = bytes(i % 10 for i in range(RECORDS))
     path.parent.mkdir(exist_ok=True)

@@ -1,5 +1,5 @@
-// What the targets for pictures share: an error, or a picture of the size that
-// it says, which is the same after it is written as PNG and read again.
+// Shared by the fuzz targets of image formats: a decoded image must have its
+// declared size and survive a round trip as PNG.
 #pragma once
 
 #include "aft/io/image.h"
@@ -8,8 +8,8 @@
 
 namespace aft::fuzz {
 
-inline void check_picture(const uint8_t* data, size_t size) {
-  const std::string name = "picture";
+inline void check_image(const uint8_t* data, size_t size) {
+  const std::string name = "image";
   try {
     const io::Image image = io::decode_image(data, size, name);
     expect(image.height >= 1 && image.width >= 1 &&
@@ -17,30 +17,30 @@ inline void check_picture(const uint8_t* data, size_t size) {
            "a size that is out of bounds");
     expect(
         image.rgb.size() == static_cast<size_t>(image.height * image.width * 3),
-        "another number of bytes than pixels");
+        "the number of bytes does not match the size");
     const std::string png = io::encode_png(image, name);
     const io::Image again = io::decode_image(
         reinterpret_cast<const uint8_t*>(png.data()), png.size(), name);
     expect(again.height == image.height && again.width == image.width &&
                again.rgb == image.rgb,
-           "another picture after writing");
-    // Far from square is where a change of size is at its limits.
+           "the image changed in a round trip");
+    // Extreme aspect ratios test the limits of resizing.
     if (image.height * image.width <= 4096)
-      expect(io::cover(image, 5, 3).rgb.size() == 45, "another size");
+      expect(io::cover(image, 5, 3).rgb.size() == 45, "wrong size");
   } catch (const io::Error& e) {
     const std::string text = e.what();
     if (text.compare(0, 6, "cover:") == 0 || text.compare(0, 7, "resize:") == 0)
-      return;  // these know no name
+      return;  // these do not know the name
     expect_message(text, name + ": ");
   }
 }
 
-/// Large, but allowed in a file of `size` bytes: each would take a good part of
-/// a second, so that a fuzzer came to nothing else. Those above the limits are
-/// tried.
+/// Whether decoding would take long: a large image within the limits for a file
+/// of `size` bytes, which would take most of a second and stall the fuzzer.
+/// Images above the limits are rejected quickly and should be tried.
 inline bool takes_long(uint64_t height, uint64_t width, size_t size) {
-  constexpr uint64_t kMostInAByte = 1032 * 8;  // of a PNG, the pixels of 1 bit
-  const uint64_t pixels = height * width;      // of 32 bits each: no overflow
+  constexpr uint64_t kMostInAByte = 1032 * 8;  // 1-bit pixels of a PNG
+  const uint64_t pixels = height * width;      // 32 bits each: no overflow
   return pixels > (1 << 18) && pixels <= kMostInAByte * size &&
          pixels <= static_cast<uint64_t>(io::kMaxPixels);
 }
