@@ -70,7 +70,7 @@ class Runner {
       flops_ +=
           2 * static_cast<double>(linear->weight.numel()) * (once ? 1 : T);
     }
-    if (c.mixer == "attention")
+    if (c.mixer.traits().attention)
       flops_ += 4 * T * T * static_cast<double>(c.width * c.layers);
   }
 
@@ -130,7 +130,7 @@ std::vector<Row> measure(const std::vector<base::Json>& configs,
   for (size_t i = 0; i < rows.size(); ++i) {
     rows[i].rate = 1e3 * static_cast<double>(o.batch) / ms[i];
     rows[i].gflops = runners[i]->flops() * rows[i].rate / 1e9;
-    if (rows[i].mixer == "attention") rival = &rows[i];
+    if (nn::mixer_traits(rows[i].mixer).attention) rival = &rows[i];
   }
   for (Row& r : rows) {
     if (!rival || &r == rival) continue;

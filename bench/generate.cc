@@ -47,13 +47,15 @@ Row measure(const std::string& name, const Options& o) {
   model->eval();
   Row row{name, config.mixer, {}};
   const int64_t few = o.quick ? 10 : 100,  // bytes that one timing takes
-      end = config.has_end()           ? config.length - few
-            : o.quick                  ? 1000
-            : nn::keeps_all(row.mixer) ? 10000
-                                       : 100000;
+      end = config.has_end()                    ? config.length - few
+            : o.quick                           ? 1000
+            : nn::mixer_traits(row.mixer).grows ? 10000
+                                                : 100000;
   // The price is that of a full window.
-  const bool windowed = row.mixer == "aft-local" || row.mixer == "aft-conv";
-  const int64_t begin = windowed ? std::max(few, config.window) : few;
+  const nn::MixerKind& kind = config.mixer.traits();
+  const bool windowed = kind.has("window") && !kind.grows;
+  const int64_t begin =
+      windowed ? std::max(few, config.mixer.get<int64_t>("window")) : few;
   if (end < begin)
     throw UsageError("bench generate: model.length must be " +
                      std::to_string(begin + few) + " or more, got " +
@@ -120,7 +122,7 @@ void run(const Options& o) {
   for (const Row& r : rows) {
     for (const Point& p : r.points) {
       const bool last = &p == &r.points.back(),
-                 target = last && !nn::keeps_all(r.mixer) && !o.quick;
+                 target = last && !nn::mixer_traits(r.mixer).grows && !o.quick;
       cells.push_back(
           {r.name, std::to_string(p.context), number(1e3 * p.ms),
            verdict(p.ms / r.points.front().ms, target ? 1.1 : 0, true),

@@ -152,7 +152,7 @@ std::vector<Row> measure(const Contest& contest, const Repeat& repeat,
   for (size_t i = 0; i < rows.size(); ++i) {
     rows[i].step_ms = ms[2 * i], rows[i].gemm_ms = ms[2 * i + 1];
     rows[i].gflops = products[i]->flops() / rows[i].gemm_ms / 1e6;
-    if (rows[i].mixer == "attention") rival = &rows[i];
+    if (nn::mixer_traits(rows[i].mixer).attention) rival = &rows[i];
   }
   for (Row& r : rows) {
     if (!rival || &r == rival) continue;

@@ -41,7 +41,12 @@ base::Json apply_sets(base::Json config, const std::vector<std::string>& sets) {
   // What follows from other keys follows anew.
   for (const std::string& key : kind.derived)
     if (config.contains("model")) config["model"].erase(key);
-  const std::vector<std::string> known = base::paths(kind.complete(config));
+  std::vector<std::string> known = base::paths(kind.complete(config));
+  // The options of other mixers, one of which may be chosen.
+  if (!has_network(config))
+    for (const std::string& key : nn::mixer_keys())
+      if (std::find(known.begin(), known.end(), "model." + key) == known.end())
+        known.push_back("model." + key);
   const auto named = [](const base::ConfigError& e) {
     return base::ConfigError("--set: " + std::string(e.what()));
   };

@@ -137,8 +137,8 @@ bool train(const System& s, int64_t steps, Outcome& out) {
 int reference(const std::vector<System>& systems,
               const std::vector<Outcome>& outcomes) {
   for (size_t i = 0; i < outcomes.size(); ++i)
-    if (mixer_of(systems[i]) == "attention" && outcomes[i].error.empty() &&
-        outcomes[i].rate > 0)
+    if (nn::mixer_traits(mixer_of(systems[i])).attention &&
+        outcomes[i].error.empty() && outcomes[i].rate > 0)
       return static_cast<int>(i);
   return -1;
 }
@@ -257,7 +257,7 @@ void run(const Options& o) {
       continue;
     }
     now.name = s.name;
-    now.aft = mixer_of(s).rfind("aft", 0) == 0;
+    now.aft = nn::mixer_traits(mixer_of(s)).aft;
     now.paper_test = figure(s.paper, {"test"});
     now.paper_rate =
         figure(s.paper, {"iterations_per_second", "images_per_second"});
