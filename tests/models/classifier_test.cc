@@ -17,7 +17,8 @@ namespace {
 ClassifierConfig sized(const std::string& mixer, int64_t width, int64_t heads,
                        int64_t window = 11, int64_t grid = 14) {
   ClassifierConfig c;
-  c.mixer = mixer, c.width = width, c.heads = heads, c.window = window;
+  c.mixer = mixer, c.width = width;
+  c.mixer.set({{"heads", heads}, {"window", window}});
   c.rows = c.columns = grid;
   c.follow_mixer();
   return c;
@@ -26,7 +27,8 @@ ClassifierConfig sized(const std::string& mixer, int64_t width, int64_t heads,
 /// Four patches of 4 x 4 each way, 7 classes.
 ClassifierConfig small(const std::string& mixer) {
   ClassifierConfig c = sized(mixer, 16, 4, 3, 4);
-  c.layers = 2, c.patch = 4, c.classes = 7, c.rank = 3;
+  c.layers = 2, c.patch = 4, c.classes = 7;
+  c.mixer.set({{"rank", 3}});
   return c;
 }
 
@@ -212,17 +214,19 @@ TEST(Classifier, AblationsReachTheMixer) {
   };
   const ClassifierConfig base = small("aft-conv");
   ClassifierConfig none = base, only = base, naive = base, dense;
-  none.gate = "none", only.window_only = true, naive.naive = true;
+  none.mixer.set({{"gate", "none"}});
+  only.mixer.set({{"window_only", true}});
+  naive.mixer.set({{"naive", true}});
   EXPECT_EQ(parameters(base) - parameters(none), 2 * (16 * 16 + 16));
   EXPECT_EQ(parameters(base) - parameters(naive), 2 * 2 * 4);
   EXPECT_FALSE(torch::allclose(logits(base), logits(only)));
   dense = small("aft-full");
   const int64_t factorised = parameters(dense);
-  dense.dense = true;
+  dense.mixer.set({{"dense", true}});
   EXPECT_EQ(parameters(dense) - factorised, 2 * (17 * 17 - 2 * 17 * 3));
   for (const int64_t window : {3, 5, 7, 27}) {
     ClassifierConfig c = base;
-    c.window = window;
+    c.mixer.set({{"window", window}});
     EXPECT_EQ(parameters(c) - parameters(base), 2 * 4 * (window * window - 9));
     EXPECT_TRUE(torch::isfinite(logits(c)).all().item<bool>());
   }
@@ -260,12 +264,17 @@ TEST(Classifier, BadInput) {
   has(made([](auto& c) { c.layers = 0; }), "model.layers must be 1 or more");
   has(made([](auto& c) { c.pool = "max"; }), "token or mean, got 'max'");
   has(made([](auto& c) { c.pool = "token"; }), "model.pool must be mean");
-  has(made([](auto& c) { c.window = 4; }), "model.window must be odd");
-  has(made([](auto& c) { c.heads = 5; }),
+  has(made([](auto& c) {
+        c.mixer.set({{"window", 4}});
+      }),
+      "model.window must be odd");
+  has(made([](auto& c) {
+        c.mixer.set({{"heads", 5}});
+      }),
       "model.heads must divide model.width = 16");
   has(made([](auto& c) { c.mixer = "aft-cone"; }),
       "model.mixer must be one of");
-  has(made([](auto& c) { c.gate = "cosh"; }), "cosh");
+  has(made([](auto& c) { c.mixer.set({{"gate", "cosh"}}); }), "cosh");
   has(made([](auto& c) { c.drop_path = 1; }),
       "model.drop_path must be in [0, 1)");
   Classifier model(small("aft-conv"));

@@ -10,9 +10,9 @@ namespace {
 
 SequenceModelConfig small(const std::string& mixer) {
   SequenceModelConfig c;
-  c.mixer = mixer, c.layers = 2, c.width = 16, c.length = 12, c.window = 4;
-  c.rank = 3, c.heads = 4, c.vocabulary = 11, c.dropout = 0.2;
-  c.columns = 5;
+  c.mixer = mixer, c.layers = 2, c.width = 16, c.length = 12, c.columns = 5;
+  c.mixer.set({{"window", 4}, {"rank", 3}, {"heads", 4}});
+  c.vocabulary = 11, c.dropout = 0.2;
   return c;
 }
 
@@ -82,7 +82,7 @@ TEST(SequenceModel, StreamsEndWhereTheModelDoes) {
       return;
     }
     for (int i = 0; i < 100; ++i) model->step(token, state);
-    if (nn::keeps_all(model->config.mixer)) {
+    if (model->config.mixer.traits().grows) {
       EXPECT_GT(state.bytes(), bytes);
     } else {
       EXPECT_EQ(state.bytes(), bytes);
@@ -156,7 +156,7 @@ TEST(SequenceModel, WrongConfigurations) {
   SequenceModelConfig c = small("aft-lokal");
   EXPECT_NE(message(c).find("aft-local"), std::string::npos);
   EXPECT_NE(message(c).find("aft-lokal"), std::string::npos);
-  c = small("attention"), c.heads = 3;
+  c = small("attention"), c.mixer.set({{"heads", 3}});
   EXPECT_NE(message(c).find("heads must divide dim = 16, got 3"),
             std::string::npos);
   c = small("aft-simple"), c.layers = 0;

@@ -255,7 +255,7 @@ TEST(ImageLocal, PrintsCountsResetsAndFolds) {
 
 TEST(ImageLocal, SaysWhatIsWrong) {
   expect_usual_errors(
-      "ImageLocal", "key_padding_mask",
+      "ImageLocal",
       [](int64_t heads, bool) {
         return ImageLocal(ImageLocalOptions(12, heads)).ptr();
       },

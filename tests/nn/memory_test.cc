@@ -68,11 +68,12 @@ void expect_linear(const std::string& kind, bool causal, int64_t layer = 0) {
   for (int i = 0; i < 2; ++i) {
     const int64_t T = i == 0 ? 8192 : 32768;
     MixerOptions o;
-    o.kind = kind, o.dim = kDim, o.heads = 2, o.causal = causal;
-    o.max_len = 32768, o.rank = 8, o.window = 31, o.columns = 96,
-    o.layer = layer;
+    o.kind = kind, o.dim = kDim, o.causal = causal, o.max_len = 32768;
+    o.columns = 96, o.layer = layer;
+    o.values = {{"heads", 2}, {"rank", 8}, {"window", 31}};
     if (kind == "sparse")
-      o.window = static_cast<int64_t>(std::sqrt(static_cast<double>(T)));
+      o.values["window"] =
+          static_cast<int64_t>(std::sqrt(static_cast<double>(T)));
     tensors[i] = rise(o, T);
   }
   std::printf("%s%s: %.1f and %.1f tensors\n", kind.c_str(),
@@ -97,7 +98,7 @@ TEST_P(Linear, InTheLength) {
 /// What is measured sees a T x T buffer.
 TEST(Measure, SeesASquare) {
   MixerOptions o;
-  o.kind = "attention", o.dim = kDim, o.heads = 2;
+  o.kind = "attention", o.dim = kDim, o.values = {{"heads", 2}};
   EXPECT_GT(rise(o, 4096), 130);
 }
 

@@ -358,10 +358,10 @@ void expect_in_sequential(M m, int64_t dim) {
             (at::IntArrayRef{2, 5, dim}));
 }
 
-/// The errors of all mixers with heads, to the letter. `make(heads, causal)`:
-/// of 12 channels; `mask`: how it is called there.
+/// The exact error messages that all mixers with heads share.
+/// make(heads, causal): a mixer with 12 channels.
 inline void expect_usual_errors(
-    const std::string& name, const std::string& mask,
+    const std::string& name,
     const std::function<std::shared_ptr<Mixer>(int64_t, bool)>& make,
     bool always_causal = false) {
   const auto expect = [&](const std::string& text,
@@ -374,12 +374,12 @@ inline void expect_usual_errors(
     m->forward(torch::randn({2, 7, 5}));
   });
   const Tensor x = torch::randn({2, 7, 12});
-  expect(mask + " must be bool [B, T] = [2, 7], got Bool [2, 6]", [&] {
+  const std::string mask =
+      "key_padding_mask must be bool [B, T] = [2, 7], got ";
+  expect(mask + "Bool [2, 6]", [&] {
     m->forward(x, torch::zeros({2, 6}, torch::kBool));
   });
-  expect(mask + " must be bool [B, T] = [2, 7], got Float [2, 7]", [&] {
-    m->forward(x, torch::zeros({2, 7}));
-  });
+  expect(mask + "Float [2, 7]", [&] { m->forward(x, torch::zeros({2, 7})); });
   if (!always_causal)
     expect("streaming needs a causal layer", [&] { m->start(1); });
   expect("a stream needs B of 1 or more, got 0", [&] { causal->start(0); });

@@ -380,7 +380,7 @@ TEST(Reformer, PrintCloneSaveFoldAndReset) {
 }
 
 TEST(Reformer, SaysWhatIsWrong) {
-  expect_usual_errors("Reformer", "mask", [](int64_t heads, bool causal) {
+  expect_usual_errors("Reformer", [](int64_t heads, bool causal) {
     return Reformer(ReformerOptions(12, heads).causal(causal)).ptr();
   });
   const ReformerOptions o(12, 3);

@@ -181,7 +181,7 @@ TEST(Sparse, PrintsCountsResetsAndFolds) {
 }
 
 TEST(Sparse, SaysWhatIsWrong) {
-  expect_usual_errors("Sparse", "key_padding_mask", [](int64_t heads, bool c) {
+  expect_usual_errors("Sparse", [](int64_t heads, bool c) {
     return Sparse(SparseOptions(12, heads, 3).causal(c)).ptr();
   });
   expect_error([] { Sparse(SparseOptions(6, 2, 0)); },

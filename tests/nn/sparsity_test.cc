@@ -266,8 +266,8 @@ TEST(Gumbel, FoldedIsTheSame) {
 TEST(Gumbel, BlocksAreReproducedFromTheSeed) {
   torch::manual_seed(9);
   MixerOptions o;
-  o.kind = "aft-conv", o.dim = kDim, o.heads = kHeads, o.window = 3;
-  o.grid = 2, o.causal = false, o.gumbel = 0.5;
+  o.kind = "aft-conv", o.dim = kDim, o.grid = 2, o.causal = false;
+  o.values = {{"heads", kHeads}, {"window", 3}, {"gumbel", 0.5}};
   Block block{BlockOptions(o)};
   shake(*block);
   const torch::Tensor x = torch::randn({2, 12, kDim}).requires_grad_(true);
@@ -313,7 +313,8 @@ TEST(Gumbel, Errors) {
                         "[0.01, 100], got"),
               std::string::npos);
   MixerOptions o;
-  o.kind = "aft-local", o.dim = kDim, o.max_len = 8, o.gumbel = 0.5;
+  o.kind = "aft-local", o.dim = kDim, o.max_len = 8;
+  o.values = {{"gumbel", 0.5}};
   EXPECT_EQ(message([&] { make_mixer(o); }),
             "mixer: gumbel is for aft-conv and must be 0 for aft-local, got "
             "0.5");

@@ -143,7 +143,7 @@ TEST(Synthesizer, PrintCloneSaveAndFold) {
 }
 
 TEST(Synthesizer, SaysWhatIsWrong) {
-  expect_usual_errors("Synthesizer", "mask", [](int64_t heads, bool causal) {
+  expect_usual_errors("Synthesizer", [](int64_t heads, bool causal) {
     return Synthesizer(SynthesizerOptions(12, heads, 7).causal(causal)).ptr();
   });
   expect_error([] { Synthesizer m(SynthesizerOptions(12, 4, 0)); },
