@@ -23,7 +23,7 @@ inline std::string message(const std::function<void()>& f) {
   } catch (const c10::Error& e) {
     return e.what_without_backtrace();
   }
-  return "nothing was thrown";
+  return "no error";
 }
 
 inline torch::Tensor random_values(int64_t B, int64_t H, int64_t W,
