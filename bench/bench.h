@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "aft/nn/mixer.h"
 #include "cli/measure/timing.h"
 #include "cli/program.h"
 #include "cli/table.h"
@@ -93,7 +94,7 @@ template <class Result>  // derived from SystemResult
 void compare_with_attention(std::vector<Result>& systems) {
   const SystemResult* attention = nullptr;
   for (const SystemResult& s : systems)
-    if (s.mixer == "attention") attention = &s;
+    if (nn::mixer_traits(s.mixer).attention) attention = &s;
   for (SystemResult& s : systems) {
     if (!attention || &s == attention) continue;
     s.speedup = attention->ms / s.ms;

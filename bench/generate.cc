@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "aft/nn/mixer.h"
 #include "aft/tasks/memory_limit.h"
 #include "bench/bench.h"
 #include "cli/model.h"
@@ -28,15 +29,16 @@ std::vector<StreamPoint> measure(const std::string& name,
   models::SequenceModel model =
       tasks::within_memory([&] { return models::SequenceModel(config); });
   model->eval();
+  const nn::MixerKind& kind = config.mixer.traits();
   const int64_t bytes = o.quick ? 10 : 100,  // per timing
-      last = config.has_end()              ? config.length - bytes
-             : o.quick                     ? 1000
-             : nn::keeps_all(config.mixer) ? 10000
-                                           : 100000;
+      last = config.has_end() ? config.length - bytes
+             : o.quick        ? 1000
+             : kind.grows     ? 10000
+                              : 100000;
   // The time is that of a full window.
-  const bool windowed =
-      config.mixer == "aft-local" || config.mixer == "aft-conv";
-  const int64_t first = windowed ? std::max(bytes, config.window) : bytes;
+  const bool windowed = kind.has("window") && !kind.grows;
+  const int64_t first =
+      windowed ? std::max(bytes, config.mixer.get<int64_t>("window")) : bytes;
   if (last < first)
     throw UsageError("generate: " + name + ": model.length must be " +
                      std::to_string(first + bytes) + " or more, got " +
@@ -83,7 +85,7 @@ void run(const Options& o) {
       const std::vector<StreamPoint> points = measure(preset, config, o);
       for (const StreamPoint& p : points) {
         const bool target =
-            &p == &points.back() && !o.quick && !nn::keeps_all(config.mixer);
+            &p == &points.back() && !o.quick && !config.mixer.traits().grows;
         const double us = 1e3 * p.ms, ratio = p.ms / points.front().ms;
         results.add({{"preset", preset},
                      {"threads", at::get_num_threads()},

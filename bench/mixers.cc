@@ -49,11 +49,11 @@ nn::MixerOptions options_of(const std::string& kind, int64_t T, int64_t d) {
   const auto& causal = nn::mixer_kinds(true);
   o.kind = kind, o.dim = d, o.max_len = T;
   o.causal = std::find(causal.begin(), causal.end(), kind) != causal.end();
-  o.heads = kHeads, o.rank = 64;
-  o.window = kind == "sparse"          ? side_of(T)
-             : kind == "reformer"      ? 64
-             : kind == "image-local1d" ? 256
-                                       : 32;
+  o.values = {{"heads", kHeads}, {"rank", 64}};
+  o.values["window"] = kind == "sparse"          ? side_of(T)
+                       : kind == "reformer"      ? 64
+                       : kind == "image-local1d" ? 256
+                                                 : 32;
   o.rows = o.columns = side_of(T);
   if (kind == "image-local2d") o.columns = 96;
   return o;

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "aft/nn/mixer.h"
 #include "aft/tasks/presets.h"
 #include "cli/commands.h"
 #include "cli/table.h"
@@ -30,7 +31,12 @@ base::Json with_sets(base::Json given, const base::Json& config,
   // Keys that follow from others are derived again.
   for (const std::string& key : kind.derived)
     if (given.contains("model")) given["model"].erase(key);
-  const std::vector<std::string> known = base::paths(config);
+  std::vector<std::string> known = base::paths(config);
+  // The options of other mixers, one of which may be chosen.
+  if (!has_network(config))
+    for (const std::string& key : nn::mixer_keys())
+      if (std::find(known.begin(), known.end(), "model." + key) == known.end())
+        known.push_back("model." + key);
   try {
     for (const std::string& set : sets) {
       const base::Json change =

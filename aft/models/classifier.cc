@@ -2,11 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <c10/util/StringUtil.h>
 #include <torch/nn/init.h>
 
 #include <algorithm>
 
+#include "aft/models/checks.h"
 #include "aft/ops/common.h"
 #include "aft/ops/pointwise.h"
 
@@ -15,18 +15,13 @@ namespace {
 
 /// N(0, 0.02^2), truncated at +-2 like timm's trunc_normal_; with this
 /// deviation nothing is truncated.
-void first_weights(torch::Tensor x) { x.normal_(0, 0.02).clamp_(-2, 2); }
-
-/// Mixers whose positions form a grid cannot take a class token.
-bool needs_grid(const std::string& mixer) {
-  return mixer == "aft-conv" || mixer == "lambda";
-}
+void initialise(torch::Tensor x) { x.normal_(0, 0.02).clamp_(-2, 2); }
 
 }  // namespace
 
 void ClassifierConfig::follow_mixer() {
-  pool = needs_grid(mixer) ? "mean" : "token";
-  positions = mixer != "aft-conv";
+  pool = mixer.traits().needs_grid ? "mean" : "token";
+  positions = mixer.traits().position_embeddings;
 }
 
 ClassifierImpl::ClassifierImpl(const ClassifierConfig& c) : config(c) {
@@ -35,43 +30,36 @@ ClassifierImpl::ClassifierImpl(const ClassifierConfig& c) : config(c) {
 
 void ClassifierImpl::reset() {
   const auto& c = config;
-  const auto at_least_one = [](const char* name, int64_t x) {
-    TORCH_CHECK(x >= 1, "model.", name, " must be 1 or more, got ", x);
-  };
-  at_least_one("layers", c.layers), at_least_one("width", c.width);
-  at_least_one("classes", c.classes), at_least_one("mlp", c.mlp);
-  at_least_one("patch", c.patch), at_least_one("rows", c.rows);
-  at_least_one("columns", c.columns);
-  const auto& kinds = nn::mixer_kinds(/*causal=*/false);
-  TORCH_CHECK(std::find(kinds.begin(), kinds.end(), c.mixer) != kinds.end(),
-              "model.mixer must be one of ", c10::Join(", ", kinds), ", got '",
-              c.mixer, "'");
-  const bool conv = c.mixer == "aft-conv";
-  const bool headless = c.mixer.rfind("aft-", 0) == 0 && !conv;
-  TORCH_CHECK(headless || (c.heads >= 1 && c.width % c.heads == 0),
-              "model.heads must divide model.width = ", c.width, ", got ",
-              c.heads);
-  TORCH_CHECK(!conv || (c.window >= 1 && c.window % 2 == 1),
-              "model.window must be odd for aft-conv, to have a centre, got ",
-              c.window);
-  const auto share = [](const char* name, double x) {
-    TORCH_CHECK(x >= 0 && x < 1, "model.", name, " must be in [0, 1), got ", x);
-  };
-  share("drop_path", c.drop_path), share("dropout", c.dropout);
-  ops::check_gate("model.gate", c.gate);
+  check_positive({{"layers", c.layers},
+                  {"width", c.width},
+                  {"classes", c.classes},
+                  {"mlp", c.mlp},
+                  {"patch", c.patch},
+                  {"rows", c.rows},
+                  {"columns", c.columns}});
+  check_probabilities({{"drop_path", c.drop_path}, {"dropout", c.dropout}});
+  c.mixer.check_name();
+  const nn::MixerKind& kind = c.mixer.traits();
+  if (kind.has("heads")) {
+    const int64_t heads = c.mixer.get<int64_t>("heads");
+    TORCH_CHECK(heads >= 1 && c.width % heads == 0,
+                "model.heads must divide model.width = ", c.width, ", got ",
+                heads);
+  }
+  if (kind.odd_window) {
+    const int64_t window = c.mixer.get<int64_t>("window");
+    TORCH_CHECK(window >= 1 && window % 2 == 1, "model.window must be odd for ",
+                kind.name, ", to have a centre, got ", window);
+  }
   TORCH_CHECK(c.pool == "token" || c.pool == "mean",
               "model.pool must be token or mean, got '", c.pool, "'");
-  TORCH_CHECK(!needs_grid(c.mixer) || c.pool == "mean",
-              "model.pool must be mean for ", c.mixer,
+  TORCH_CHECK(!kind.needs_grid || c.pool == "mean",
+              "model.pool must be mean for ", kind.name,
               ", whose positions are those of a grid, got token");
 
-  nn::MixerOptions mixer;
-  mixer.kind = c.mixer, mixer.dim = c.width, mixer.max_len = c.length();
-  mixer.window = c.window, mixer.grid = 2, mixer.rank = c.rank;
-  mixer.dense = c.dense, mixer.heads = c.heads, mixer.causal = false;
-  mixer.gate = c.gate, mixer.window_only = c.window_only;
-  mixer.naive = c.naive, mixer.gumbel = c.gumbel, mixer.rounds = c.rounds;
-  mixer.features = c.features, mixer.rows = c.rows, mixer.columns = c.columns;
+  nn::MixerOptions mixer = c.mixer.options();
+  mixer.dim = c.width, mixer.max_len = c.length();
+  mixer.grid = 2, mixer.rows = c.rows, mixer.columns = c.columns;
   patch = register_module("patch",
                           torch::nn::Linear(3 * c.patch * c.patch, c.width));
   token = positions = torch::Tensor();
@@ -80,19 +68,16 @@ void ClassifierImpl::reset() {
   if (c.positions)
     positions =
         register_parameter("positions", at::empty({c.length(), c.width}));
-  blocks.clear();
-  for (int64_t i = 0; i < c.layers; ++i) {
+  blocks = make_blocks(*this, c.layers, [&](int64_t i) {
     const double path = c.layers == 1 ? c.drop_path
                                       : c.drop_path * static_cast<double>(i) /
                                             static_cast<double>(c.layers - 1);
-    mixer.layer = i;
-    blocks.push_back(register_module("blocks_" + std::to_string(i),
-                                     nn::Block(nn::BlockOptions(mixer)
-                                                   .mlp(c.mlp)
-                                                   .dropout(c.dropout)
-                                                   .drop_path(path)
-                                                   .eps(1e-6))));
-  }
+    return nn::BlockOptions(mixer)
+        .mlp(c.mlp)
+        .dropout(c.dropout)
+        .drop_path(path)
+        .eps(1e-6);
+  });
   norm = register_module(
       "norm",
       torch::nn::LayerNorm(torch::nn::LayerNormOptions({c.width}).eps(1e-6)));
@@ -104,11 +89,11 @@ void ClassifierImpl::reset() {
     // The patch projection keeps torch's default initial weights, like the
     // convolution of ViT.
     if (!linear || linear == patch.get()) continue;
-    first_weights(linear->weight);
+    initialise(linear->weight);
     if (linear->bias.defined()) linear->bias.zero_();
   }
-  if (token.defined()) first_weights(token);
-  if (positions.defined()) first_weights(positions);
+  if (token.defined()) initialise(token);
+  if (positions.defined()) initialise(positions);
 }
 
 void ClassifierImpl::pack_for_inference() {
@@ -150,8 +135,8 @@ torch::Tensor ClassifierImpl::forward(const torch::Tensor& images,
   const int64_t B = images.size(0), rows = images.size(2) / p,
                 columns = images.size(3) / p;
   TORCH_CHECK((rows == config.rows && columns == config.columns) ||
-                  !nn::has_max_len(config.mixer),
-              "Classifier: ", config.mixer,
+                  !config.mixer.traits().has_max_len,
+              "Classifier: ", config.mixer.name,
               " has a bias for each pair of positions of its ", config.rows * p,
               "x", config.columns * p, " images, and takes no others, got ",
               rows * p, "x", columns * p);
@@ -185,17 +170,10 @@ torch::Tensor ClassifierImpl::embed(const torch::Tensor& images) {
 }
 
 torch::Tensor ClassifierImpl::run(const torch::Tensor& images, uint64_t seed) {
-  torch::Tensor x = embed(images);
-  const double dropped = is_training() ? config.dropout : 0;
-  x = ops::dropout_add({}, x, dropped, base::mix(seed, 0));
-  const std::vector<int64_t> grid{images.size(2) / config.patch,
-                                  images.size(3) / config.patch};
-  const bool keep = !recompute_ || !x.requires_grad();
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const uint64_t own = base::mix(seed, i + 1);
-    x = keep ? blocks[i]->forward(x, own, grid)
-             : nn::recomputed(blocks[i], x, own, grid);
-  }
+  const torch::Tensor x = run_blocks(
+      blocks, embed(images), is_training() ? config.dropout : 0, seed,
+      recompute_,
+      {images.size(2) / config.patch, images.size(3) / config.patch});
   if (token.defined()) return head(norm(x.select(1, 0)));
   return head(norm(x).mean(1));
 }

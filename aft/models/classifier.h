@@ -2,41 +2,28 @@
 // pre-norm blocks, final norm, head.
 //
 // Most mixers, attention among them, use a class token before the patches and
-// learned positions, and the head reads the token. aft-conv uses neither: the
-// head reads the mean of all patches, and the network is fully convolutional.
+// learned positions, and the head reads the token. Mixers that need a grid of
+// positions have no class token: the head reads the mean of all patches. With
+// aft-conv, which by default has no position embeddings either, the network is
+// fully convolutional.
 #pragma once
-
-#include <torch/nn/cloneable.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/modules/normalization.h>
-#include <torch/nn/pimpl.h>
 
 #include <string>
 #include <vector>
 
+#include "aft/models/block_stack.h"
 #include "aft/models/image_network.h"
-#include "aft/nn/block.h"
 
 namespace aft::models {
 
 struct ClassifierConfig {
-  std::string mixer = "attention";  ///< one of nn::mixer_kinds(false)
+  nn::MixerConfig mixer{"attention",
+                        /*causal=*/false,
+                        {{"window", 11}, {"rank", 128}, {"heads", 3}}};
   int64_t layers = 12;
   int64_t width = 192;  ///< channels of x
-  int64_t heads = 3;    ///< all mixers except aft-simple, -full and -local
-  /// aft-conv: the kernel is window x window; for others see nn::MixerOptions.
-  int64_t window = 11;
-  int64_t rank = 128;  ///< aft-full, aft-local: rank of the biases
-  bool dense = false;  ///< aft-full, aft-local: do not factorise the biases
-  std::string gate =
-      "sigmoid";             ///< AFT: activation of the query; none: no query
-  bool window_only = false;  ///< aft-local, aft-conv: ignore keys outside
-  bool naive = false;        ///< aft-conv: w itself is the parameter
-  double gumbel = 0;   ///< aft-conv: one position per head; nn::AFTConvOptions
-  int64_t rounds = 4;  ///< reformer: rounds of hashing
-  int64_t features = 0;  ///< performer; 0: floor(d ln d), d = width / heads
-  int64_t mlp = 4;       ///< hidden width of the MLP as a multiple of `width`
-  int64_t patch = 16;    ///< side of a patch, in pixels
+  int64_t mlp = 4;      ///< hidden width of the MLP as a multiple of `width`
+  int64_t patch = 16;   ///< side of a patch, in pixels
   int64_t rows = 14, columns = 14;  ///< patches of a training image
   int64_t classes = 1000;
   std::string pool = "token";  ///< what the head reads: token or mean
@@ -46,11 +33,8 @@ struct ClassifierConfig {
 
   template <class Self, class F>
   static void fields(Self& s, const F& f) {
-    f("mixer", s.mixer), f("layers", s.layers), f("width", s.width);
-    f("heads", s.heads), f("window", s.window), f("rank", s.rank);
-    f("dense", s.dense), f("gate", s.gate), f("window_only", s.window_only);
-    f("naive", s.naive), f("gumbel", s.gumbel), f("rounds", s.rounds);
-    f("features", s.features);
+    nn::MixerConfig::fields(s.mixer, f);
+    f("layers", s.layers), f("width", s.width);
     f("mlp", s.mlp), f("patch", s.patch);
     f("rows", s.rows), f("columns", s.columns), f("classes", s.classes);
     f("pool", s.pool), f("positions", s.positions), f("dropout", s.dropout);

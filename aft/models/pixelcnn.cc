@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "aft/nn/block.h"
+#include "aft/base/random.h"
 #include "aft/ops/common.h"
 #include "aft/ops/pointwise.h"
 

@@ -4,7 +4,8 @@
 
 #include <string>
 
-#include "aft/nn/block.h"
+#include "aft/base/random.h"
+#include "aft/models/checks.h"
 
 namespace aft::models {
 namespace {
@@ -20,17 +21,14 @@ PixelCNNppImpl::PixelCNNppImpl(const PixelCNNppConfig& c)
 
 void PixelCNNppImpl::reset() {
   const auto& c = config;
-  const auto at_least_one = [](const char* name, int64_t x) {
-    TORCH_CHECK(x >= 1, "model.", name, " must be 1 or more, got ", x);
-  };
-  at_least_one("filters", c.filters), at_least_one("resnets", c.resnets);
-  at_least_one("mixtures", c.mixtures);
-  at_least_one("resolutions", c.resolutions);
+  check_positive({{"filters", c.filters},
+                  {"resnets", c.resnets},
+                  {"mixtures", c.mixtures},
+                  {"resolutions", c.resolutions}});
   TORCH_CHECK(c.resolutions <= kMostResolutions,
               "model.resolutions must be at most ", kMostResolutions, ", got ",
               c.resolutions);
-  TORCH_CHECK(c.dropout >= 0 && c.dropout < 1,
-              "model.dropout must be in [0, 1), got ", c.dropout);
+  check_probabilities({{"dropout", c.dropout}});
 
   const WeightNormConvOptions image(4, c.filters);
   const auto conv = [&](const std::string& name, WeightNormConvOptions o) {

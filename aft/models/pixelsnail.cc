@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <string>
 
-#include "aft/nn/block.h"
+#include "aft/base/random.h"
+#include "aft/models/checks.h"
 #include "aft/nn/heads.h"
 
 namespace aft::models {
@@ -57,14 +58,13 @@ PixelSNAILImpl::PixelSNAILImpl(const PixelSNAILConfig& c)
 
 void PixelSNAILImpl::reset() {
   const auto& c = config;
-  const auto at_least_one = [](const char* name, int64_t x) {
-    TORCH_CHECK(x >= 1, "model.", name, " must be 1 or more, got ", x);
-  };
-  at_least_one("filters", c.filters), at_least_one("blocks", c.blocks);
-  at_least_one("resnets", c.resnets), at_least_one("key", c.key);
-  at_least_one("value", c.value), at_least_one("mixtures", c.mixtures);
-  TORCH_CHECK(c.dropout >= 0 && c.dropout < 1,
-              "model.dropout must be in [0, 1), got ", c.dropout);
+  check_positive({{"filters", c.filters},
+                  {"blocks", c.blocks},
+                  {"resnets", c.resnets},
+                  {"key", c.key},
+                  {"value", c.value},
+                  {"mixtures", c.mixtures}});
+  check_probabilities({{"dropout", c.dropout}});
 
   const auto conv = [&](const std::string& name, WeightNormConvOptions o) {
     return register_module(name, WeightNormConv(o));

@@ -40,7 +40,7 @@ torch::Tensor ConvNorm::forward(const torch::Tensor& x) {
   if (!weight_.defined())
     return norm->forward(at::conv2d(x, conv->weight, {}, stride_, padding_));
   TORCH_CHECK(!at::GradMode::is_enabled(),
-              "ResNet: a folded model is for inference: it has no gradients");
+              "ResNet: a model packed for inference has no gradients");
   return at::conv2d(x, weight_, bias_, stride_, padding_);
 }
 

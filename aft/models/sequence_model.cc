@@ -5,13 +5,14 @@
 
 #include <cmath>
 
+#include "aft/models/checks.h"
 #include "aft/ops/common.h"
 #include "aft/ops/pointwise.h"
 
 namespace aft::models {
 
 bool SequenceModelConfig::has_end() const {
-  return positions || nn::has_max_len(mixer);
+  return positions || mixer.traits().has_max_len;
 }
 
 SequenceModelState SequenceModelState::clone() const {
@@ -35,31 +36,22 @@ SequenceModelImpl::SequenceModelImpl(const SequenceModelConfig& c) : config(c) {
 
 void SequenceModelImpl::reset() {
   const auto& c = config;
-  const auto at_least_one = [](const char* name, int64_t x) {
-    TORCH_CHECK(x >= 1, "model.", name, " must be 1 or more, got ", x);
-  };
-  at_least_one("layers", c.layers), at_least_one("width", c.width);
-  at_least_one("length", c.length), at_least_one("vocabulary", c.vocabulary);
-  at_least_one("mlp", c.mlp);
-  nn::MixerOptions mixer;
-  mixer.kind = c.mixer, mixer.dim = c.width, mixer.max_len = c.length;
-  mixer.window = c.window, mixer.rank = c.rank, mixer.dense = c.dense;
-  mixer.heads = c.heads, mixer.out = c.out, mixer.rounds = c.rounds;
-  mixer.gumbel = c.gumbel;
-  mixer.features = c.features, mixer.columns = c.columns;
+  check_positive({{"layers", c.layers},
+                  {"width", c.width},
+                  {"length", c.length},
+                  {"vocabulary", c.vocabulary},
+                  {"mlp", c.mlp}});
+  nn::MixerOptions mixer = c.mixer.options();
+  mixer.dim = c.width, mixer.max_len = c.length, mixer.columns = c.columns;
 
   embedding =
       register_module("embedding", torch::nn::Embedding(c.inputs(), c.width));
   positions = torch::Tensor();
   if (c.positions)
     positions = register_parameter("positions", at::empty({c.length, c.width}));
-  blocks.clear();
-  for (int64_t i = 0; i < c.layers; ++i) {
-    mixer.layer = i;
-    blocks.push_back(register_module(
-        "blocks_" + std::to_string(i),
-        nn::Block(nn::BlockOptions(mixer).mlp(c.mlp).dropout(c.dropout))));
-  }
+  blocks = make_blocks(*this, c.layers, [&](int64_t) {
+    return nn::BlockOptions(mixer).mlp(c.mlp).dropout(c.dropout);
+  });
   norm = register_module(
       "norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({c.width})));
   head = register_module(
@@ -95,13 +87,8 @@ torch::Tensor SequenceModelImpl::forward(const torch::Tensor& tokens,
               " is longer than model.length = ", config.length);
   torch::Tensor x = embedding(tokens);
   if (positions.defined()) x = x + positions.narrow(0, 0, T);
-  const double p = is_training() ? config.dropout : 0;
-  x = ops::dropout_add({}, x, p, base::mix(seed, 0));
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const uint64_t own = base::mix(seed, i + 1);
-    x = recompute_ && x.requires_grad() ? nn::recomputed(blocks[i], x, own)
-                                        : blocks[i]->forward(x, own);
-  }
+  x = run_blocks(blocks, x, is_training() ? config.dropout : 0, seed,
+                 recompute_);
   return head(norm(x));
 }
 

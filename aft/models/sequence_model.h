@@ -3,33 +3,22 @@
 // norm, head. Maps symbols to the logits of the next symbol.
 #pragma once
 
-#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/modules/normalization.h>
-#include <torch/nn/pimpl.h>
 
-#include <string>
 #include <vector>
 
-#include "aft/nn/block.h"
+#include "aft/models/block_stack.h"
 
 namespace aft::models {
 
 struct SequenceModelConfig {
-  std::string mixer = "aft-local";  ///< one of nn::mixer_kinds(true)
+  nn::MixerConfig mixer{"aft-local",
+                        /*causal=*/true,
+                        {{"window", 32}, {"rank", 256}, {"heads", 8}}};
   int64_t layers = 24;
   int64_t width = 256;    ///< channels of x
   int64_t length = 1024;  ///< T: positions of a training window
-  int64_t window = 32;    ///< see nn::MixerOptions
-  int64_t rank = 256;     ///< aft-full, aft-local: rank of the biases
-  bool dense = false;     ///< aft-full, aft-local: do not factorise the biases
-  int64_t heads = 8;      ///< all mixers except aft-simple, -full and -local
-  double gumbel = 0;      ///< aft-conv: one position per head
-  int64_t rounds = 4;     ///< reformer: rounds of hashing
-  int64_t features = 0;   ///< performer; 0: floor(d ln d), d = width / heads
-  int64_t columns = 0;    ///< image-local2d: positions per row
-  bool out = true;        ///< the output projection of the mixer
+  int64_t columns = 0;    ///< of an image: positions per row
   int64_t mlp = 4;        ///< hidden width of the MLP as a multiple of `width`
   double dropout = 0.1;
   bool positions = true;  ///< learned position embeddings
@@ -38,12 +27,9 @@ struct SequenceModelConfig {
 
   template <class Self, class F>
   static void fields(Self& s, const F& f) {
-    f("mixer", s.mixer), f("layers", s.layers), f("width", s.width);
-    f("length", s.length), f("window", s.window), f("rank", s.rank);
-    f("dense", s.dense), f("heads", s.heads), f("gumbel", s.gumbel);
-    f("rounds", s.rounds);
-    f("features", s.features), f("columns", s.columns), f("out", s.out);
-    f("mlp", s.mlp);
+    nn::MixerConfig::fields(s.mixer, f);
+    f("layers", s.layers), f("width", s.width), f("length", s.length);
+    f("columns", s.columns), f("mlp", s.mlp);
     f("dropout", s.dropout), f("positions", s.positions);
     f("vocabulary", s.vocabulary), f("start", s.start);
   }
@@ -80,7 +66,7 @@ class SequenceModelImpl : public torch::nn::Cloneable<SequenceModelImpl> {
   SequenceModelState start(int64_t B) const;
   /// Processes the next symbol of each stream, int64 [B], to logits [B,
   /// vocabulary]. Repeated steps give the result of forward. The cost of a step
-  /// is constant, except for mixers whose state grows (nn::keeps_all). Throws
+  /// is constant, except for mixers whose state grows (nn::MixerKind). Throws
   /// c10::Error past `length` if has_end(). Not recorded by autograd.
   torch::Tensor step(const torch::Tensor& tokens, SequenceModelState& state);
 

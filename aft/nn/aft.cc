@@ -17,8 +17,6 @@ namespace {
 /// Of u, v and dense w: the paper's N(0, 10^-2), read as a standard deviation.
 constexpr double kBiasStd = 0.01;
 
-std::string yes(bool x) { return x ? "true" : "false"; }
-
 /// Creates the biases of AFTFull and AFTLocal.
 template <class Module>
 void make_biases(Module& m) {
@@ -64,101 +62,95 @@ void check_lengths(const char* name, const Options& o) {
 
 }  // namespace
 
-void AFTLayer::make_projections(const Layer& layer) {
-  layer_ = layer;
-  query_ = key_ = value_ = out_ = PackedLinear();
-  TORCH_CHECK(layer.dim >= 1, layer.name, ": dim must be 1 or more, got ",
-              layer.dim);
-  ops::check_gate(layer.name, layer.gate);
-  using torch::nn::Linear;
-  query = layer.gate == "none"
-              ? Linear(nullptr)
-              : register_module("query", Linear(layer.dim, layer.dim));
-  key = register_module("key", Linear(layer.dim, layer.heads));
-  value = register_module("value", Linear(layer.dim, layer.dim));
-  out = layer.out ? register_module("out", Linear(layer.dim, layer.dim))
-                  : Linear(nullptr);
+void AFTLayer::make_projections(const Shape& shape, bool with_out,
+                                const std::string& gate) {
+  set_shape(shape);
+  ops::check_gate(shape.name, gate);
+  gate_ = gate;
+  query = gate == "none" ? PackedLinear(nullptr) : linear("query", shape.dim);
+  key = linear("key", shape.heads);
+  value = linear("value", shape.dim);
+  out = with_out ? linear("out", shape.dim) : PackedLinear(nullptr);
 }
 
 void AFTLayer::check_input(const torch::Tensor& x, int64_t max_len) const {
-  TORCH_CHECK(x.dim() == 3 && x.size(2) == layer_.dim, layer_.name,
-              ": x must be [B, T, dim] = [B, T, ", layer_.dim, "], got ",
-              ops::shape_of(x));
-  TORCH_CHECK(max_len < 0 || x.size(1) <= max_len, layer_.name,
+  check_sequence(x);
+  TORCH_CHECK(x.size(1) <= max_len, shape_.name,
               ": a sequence of T = ", x.size(1),
               " positions is longer than max_len = ", max_len);
 }
 
 void AFTLayer::pack_for_inference() {
-  if (query) query_.pack(query);
-  key_.pack(key), value_.pack(value);
-  if (out) out_.pack(out);
+  for (PackedLinear* layer : {&query, &key, &value, &out})
+    if (*layer) layer->pack();
 }
 
 std::array<torch::Tensor, 3> AFTLayer::project(const torch::Tensor& x) {
-  if (!key_.defined())
-    return {query ? query(x) : torch::Tensor(), key(x), value(x)};
-  std::vector<const ops::PackedWeights*> layers{&key_.packed(),
-                                                &value_.packed()};
-  if (query) layers.push_back(&query_.packed());
+  if (!key.is_packed())
+    return {query ? query->forward(x) : torch::Tensor(), key->forward(x),
+            value->forward(x)};
+  std::vector<const ops::PackedWeights*> layers{&key.packed(), &value.packed()};
+  if (query) layers.push_back(&query.packed());
   const auto all = ops::PackedWeights::together(x, layers);
   return {query ? all[2] : torch::Tensor(), all[0], all[1]};
-}
-
-torch::Tensor AFTLayer::finish(const torch::Tensor& y) {
-  return out ? out_(out, y) : y;
 }
 
 ops::Common AFTLayer::common(const torch::Tensor& mask) const {
   ops::Common c;
   if (mask.defined()) c.key_padding_mask = mask;
-  c.causal = layer_.causal;
-  c.gate = layer_.gate;
+  c.causal = shape_.causal;
+  c.gate = gate_;
   return c;
 }
 
 ops::Stream AFTLayer::start_stream(int64_t B, int64_t window) const {
-  TORCH_CHECK(layer_.causal, layer_.name, ": streaming needs a causal layer");
-  TORCH_CHECK(B >= 1, layer_.name, ": a stream needs B of 1 or more, got ", B);
+  check_stream(B);
   auto options = key->weight.options().requires_grad(false);
   if (key->weight.scalar_type() != at::kDouble)
     options = options.dtype(at::kFloat);
-  return ops::start_stream(B, layer_.dim, window, options);
+  return ops::start_stream(B, shape_.dim, window, options);
 }
 
 torch::Tensor AFTLayer::stream_step(const torch::Tensor& x, ops::Stream& stream,
                                     const torch::Tensor& w, bool window_only) {
   at::NoGradGuard no_grad;
-  TORCH_CHECK(x.dim() == 2 && x.size(1) == layer_.dim, layer_.name,
-              ": step takes x [B, dim] = [B, ", layer_.dim, "], got ",
-              ops::shape_of(x));
-  torch::Tensor k = key_(key, x),
-                q = query ? query_(query, x) : torch::Tensor();
-  if (layer_.heads != layer_.dim)
-    k = k.repeat_interleave(layer_.dim / layer_.heads, 1);
-  const bool fused = layer_.gate == "sigmoid";
-  torch::Tensor y = ops::step(stream, fused ? q : torch::Tensor(), k,
-                              value_(value, x), w, window_only)
+  check_position(x);
+  torch::Tensor k = key(x), q = query ? query(x) : torch::Tensor();
+  if (head_dim() != 1) k = k.repeat_interleave(head_dim(), 1);
+  const bool fused = gate_ == "sigmoid";
+  torch::Tensor y = ops::step(stream, fused ? q : torch::Tensor(), k, value(x),
+                              w, window_only)
                         .to(x.scalar_type());
-  if (!fused) y = ops::apply_gate(layer_.gate, q, y);
+  if (!fused) y = ops::apply_gate(gate_, q, y);
   return finish(y);
 }
 
 void AFTLayer::print(std::ostream& stream, const std::string& details) const {
-  stream << layer_.name << "(dim=" << layer_.dim << details
-         << ", causal=" << yes(layer_.causal) << ", out=" << yes(layer_.out)
-         << ", gate=" << layer_.gate << ")";
+  stream << shape_.name << "(dim=" << shape_.dim << details
+         << ", causal=" << shown(shape_.causal)
+         << ", out=" << shown(out ? true : false) << ", gate=" << gate_ << ")";
+}
+
+MixerKind aft_traits(MixerKind kind) {
+  kind.aft = true;
+  // The inputs and results of both norms, q, k, v, num / den, den and y.
+  kind.kept_channels = 12;
+  return kind;
 }
 
 // ---- simple
 
-AFTSimpleImpl::AFTSimpleImpl(const AFTSimpleOptions& o) : options(o) {
-  reset();
+MixerKind aft_simple_kind() {
+  return aft_traits(
+      mixer_kind<AFTSimpleImpl>("aft-simple", [](const MixerOptions& o) {
+        return AFTSimpleOptions(o.dim).causal(o.causal);
+      }));
 }
 
 void AFTSimpleImpl::reset() {
-  make_projections({"AFTSimple", options.dim(), options.dim(), options.causal(),
-                    options.out(), options.gate()});
+  make_projections(
+      {"AFTSimple", options.dim(), options.dim(), options.causal()},
+      options.out(), options.gate());
 }
 
 void AFTSimpleImpl::pretty_print(std::ostream& stream) const {
@@ -167,7 +159,7 @@ void AFTSimpleImpl::pretty_print(std::ostream& stream) const {
 
 torch::Tensor AFTSimpleImpl::forward(const torch::Tensor& x,
                                      const torch::Tensor& mask) {
-  check_input(x, -1);
+  check_sequence(x);
   const auto [q, k, v] = project(x);
   return finish(ops::simple(q, k, v, common(mask)));
 }
@@ -180,12 +172,19 @@ torch::Tensor AFTSimpleImpl::step(const torch::Tensor& x, ops::Stream& stream) {
 
 // ---- full
 
-AFTFullImpl::AFTFullImpl(const AFTFullOptions& o) : options(o) { reset(); }
+MixerKind aft_full_kind() {
+  MixerKind kind =
+      aft_traits(mixer_kind<AFTFullImpl>("aft-full", [](const MixerOptions& o) {
+        return AFTFullOptions(o.dim, o.max_len).causal(o.causal);
+      }));
+  kind.grows = kind.has_max_len = true;
+  return kind;
+}
 
 void AFTFullImpl::reset() {
   check_lengths("AFTFull", options);
-  make_projections({"AFTFull", options.dim(), options.dim(), options.causal(),
-                    options.out(), options.gate()});
+  make_projections({"AFTFull", options.dim(), options.dim(), options.causal()},
+                   options.out(), options.gate());
   make_biases(*this);
 }
 
@@ -216,7 +215,14 @@ torch::Tensor AFTFullImpl::step(const torch::Tensor& x, ops::Stream& stream) {
 
 // ---- local
 
-AFTLocalImpl::AFTLocalImpl(const AFTLocalOptions& o) : options(o) { reset(); }
+MixerKind aft_local_kind() {
+  MixerKind kind = aft_traits(
+      mixer_kind<AFTLocalImpl>("aft-local", [](const MixerOptions& o) {
+        return AFTLocalOptions(o.dim, o.max_len, 32).causal(o.causal);
+      }));
+  kind.has_max_len = true;
+  return kind;
+}
 
 void AFTLocalImpl::reset() {
   check_lengths("AFTLocal", options);
@@ -224,8 +230,8 @@ void AFTLocalImpl::reset() {
               options.window());
   TORCH_CHECK(options.window() > 0 || !options.window_only(),
               "AFTLocal: window_only needs a window of 1 or more");
-  make_projections({"AFTLocal", options.dim(), options.dim(), options.causal(),
-                    options.out(), options.gate()});
+  make_projections({"AFTLocal", options.dim(), options.dim(), options.causal()},
+                   options.out(), options.gate());
   if (options.window() > 0) make_biases(*this);
 }
 

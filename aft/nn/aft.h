@@ -13,26 +13,22 @@
 #pragma once
 
 #include <c10/util/Optional.h>
-#include <torch/nn/cloneable.h>
-#include <torch/nn/modules/common.h>
-#include <torch/nn/modules/container/any_value.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
 
 #include <array>
 #include <string>
 #include <vector>
 
+#include "aft/nn/heads.h"
 #include "aft/nn/mixer.h"
-#include "aft/nn/packed_linear.h"
 #include "aft/ops/ops.h"
 #include "aft/ops/stream.h"
 
 namespace aft::nn {
 
-// Options of every layer. causal: use only positions up to the current one.
-// out: apply a linear layer after the operator. gate: the activation of the
-// query (ops.h); "none" removes the query, the paper's ablation.
+// Options of every layer; `fields` are the configuration keys. causal: use only
+// positions up to the current one. out: apply a linear layer after the
+// operator. gate: the activation of the query (ops.h); "none" removes the
+// query, the paper's ablation.
 #define AFT_COMMON_OPTIONS         \
   TORCH_ARG(bool, causal) = false; \
   TORCH_ARG(bool, out) = true;     \
@@ -41,6 +37,10 @@ namespace aft::nn {
 /// No position bias.
 struct AFTSimpleOptions {
   explicit AFTSimpleOptions(int64_t dim) : dim_(dim) {}
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("out", s.out()), f("gate", s.gate());
+  }
   TORCH_ARG(int64_t, dim);
   AFT_COMMON_OPTIONS;
 };
@@ -49,6 +49,11 @@ struct AFTSimpleOptions {
 /// the first ones.
 struct AFTFullOptions {
   AFTFullOptions(int64_t dim, int64_t max_len) : dim_(dim), max_len_(max_len) {}
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("rank", s.rank()), f("dense", s.dense());
+    f("out", s.out()), f("gate", s.gate());
+  }
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, max_len);
   /// w = u v^T, with u, v [max_len, rank] initialised from N(0, 0.01^2).
@@ -63,6 +68,12 @@ struct AFTFullOptions {
 struct AFTLocalOptions {
   AFTLocalOptions(int64_t dim, int64_t max_len, int64_t window)
       : dim_(dim), max_len_(max_len), window_(window) {}
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("window", s.window()), f("rank", s.rank()), f("dense", s.dense());
+    f("window_only", s.window_only());
+    f("out", s.out()), f("gate", s.gate());
+  }
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, max_len);
   TORCH_ARG(int64_t, window);
@@ -81,6 +92,18 @@ struct AFTConvOptions {
   /// (1d).
   AFTConvOptions(int64_t dim, int64_t heads, std::vector<int64_t> kernel)
       : dim_(dim), heads_(heads), kernel_(std::move(kernel)) {}
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    int64_t window = s.kernel()[0];
+    bool naive = !s.reparameterise();
+    f("heads", s.heads()), f("window", window);
+    f("window_only", s.window_only()), f("naive", naive);
+    f("gumbel", s.gumbel()), f("out", s.out()), f("gate", s.gate());
+    if constexpr (!std::is_const_v<Self>) {
+      s.kernel().assign(s.kernel().size(), window);
+      s.reparameterise(!naive);
+    }
+  }
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, heads);
   TORCH_ARG(std::vector<int64_t>, kernel);
@@ -99,29 +122,22 @@ struct AFTConvOptions {
 #undef AFT_COMMON_OPTIONS
 
 /// Projections, gate and streaming, shared by the AFT layers.
-class AFTLayer : public Mixer {
+class AFTLayer : public MixerBase {
  public:
-  torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr},
-      out{nullptr};  ///< query and out are null if disabled
+  /// query is null if disabled. key has one channel per head; the variants
+  /// without heads have as many heads as channels.
+  PackedLinear query{nullptr}, key{nullptr}, value{nullptr};
 
-  torch::Tensor last_weight() const override {
-    return out ? out->weight : torch::Tensor();
-  }
   void pack_for_inference() override;
 
  protected:
-  struct Layer {
-    std::string name;
-    int64_t dim, heads;  // heads: key channels
-    bool causal, out;
-    std::string gate;
-  };
-  void make_projections(const Layer& layer);
-  /// Throws c10::Error unless x is [B, T, dim] with T <= max_len (< 0: any).
+  /// Creates the linear layers.
+  void make_projections(const Shape& shape, bool out, const std::string& gate);
+  /// Throws c10::Error unless x is [B, T, dim] with T <= max_len.
   void check_input(const torch::Tensor& x, int64_t max_len) const;
   /// Returns q (undefined if there is no query), k and v.
   std::array<torch::Tensor, 3> project(const torch::Tensor& x);
-  torch::Tensor finish(const torch::Tensor& y);
+  torch::Tensor finish(const torch::Tensor& y) { return out ? out(y) : y; }
   /// Arguments for the operators.
   ops::Common common(const torch::Tensor& key_padding_mask) const;
   ops::Stream start_stream(int64_t B, int64_t window) const;
@@ -130,16 +146,14 @@ class AFTLayer : public Mixer {
                             const torch::Tensor& w, bool window_only);
   void print(std::ostream& stream, const std::string& details) const;
 
-  Layer layer_;
-
  private:
-  PackedLinear query_, key_, value_, out_;
+  std::string gate_;
 };
 
 class AFTSimpleImpl : public torch::nn::Cloneable<AFTSimpleImpl>,
                       public AFTLayer {
  public:
-  explicit AFTSimpleImpl(const AFTSimpleOptions& options);
+  explicit AFTSimpleImpl(const AFTSimpleOptions& o) : options(o) { reset(); }
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
@@ -148,14 +162,11 @@ class AFTSimpleImpl : public torch::nn::Cloneable<AFTSimpleImpl>,
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
 
   AFTSimpleOptions options;
-
- protected:
-  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 };
 
 class AFTFullImpl : public torch::nn::Cloneable<AFTFullImpl>, public AFTLayer {
  public:
-  explicit AFTFullImpl(const AFTFullOptions& options);
+  explicit AFTFullImpl(const AFTFullOptions& o) : options(o) { reset(); }
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
@@ -165,15 +176,12 @@ class AFTFullImpl : public torch::nn::Cloneable<AFTFullImpl>, public AFTLayer {
 
   AFTFullOptions options;
   torch::Tensor u, v, w;  ///< u, v [max_len, rank], or w [max_len, max_len]
-
- protected:
-  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 };
 
 class AFTLocalImpl : public torch::nn::Cloneable<AFTLocalImpl>,
                      public AFTLayer {
  public:
-  explicit AFTLocalImpl(const AFTLocalOptions& options);
+  explicit AFTLocalImpl(const AFTLocalOptions& o) : options(o) { reset(); }
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
@@ -183,14 +191,11 @@ class AFTLocalImpl : public torch::nn::Cloneable<AFTLocalImpl>,
 
   AFTLocalOptions options;
   torch::Tensor u, v, w;  ///< as in AFTFull; undefined if window is 0
-
- protected:
-  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 };
 
 class AFTConvImpl : public torch::nn::Cloneable<AFTConvImpl>, public AFTLayer {
  public:
-  explicit AFTConvImpl(const AFTConvOptions& options);
+  explicit AFTConvImpl(const AFTConvOptions& o) : options(o) { reset(); }
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
   /// x [B, dim, H, W] or [B, dim, D, H, W] to the same shape; 1d: [B, T, dim]
@@ -216,9 +221,6 @@ class AFTConvImpl : public torch::nn::Cloneable<AFTConvImpl>, public AFTLayer {
   AFTConvOptions options;
   torch::Tensor w, gamma, beta;  ///< [heads, kernel...], [heads], [heads]
 
- protected:
-  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
-
  private:
   /// One position per head: its bias [heads] and its offset from the current
   /// position [heads, dimensions].
@@ -237,6 +239,13 @@ TORCH_MODULE(AFTSimple);
 TORCH_MODULE(AFTFull);
 TORCH_MODULE(AFTLocal);
 TORCH_MODULE(AFTConv);
+
+/// Adds the traits that the AFT layers share.
+MixerKind aft_traits(MixerKind kind);
+MixerKind aft_simple_kind();
+MixerKind aft_full_kind();
+MixerKind aft_local_kind();
+MixerKind aft_conv_kind();
 
 /// How sparse the kernels of all AFTConv layers of a model are: statistics of
 /// softmax(w) over the taps of a head, averaged over heads and layers.

@@ -8,76 +8,64 @@
 
 namespace aft::nn {
 
-AttentionImpl::AttentionImpl(const AttentionOptions& o) : options(o) {
-  reset();
+MixerKind attention_kind() {
+  MixerKind kind =
+      mixer_kind<AttentionImpl>("attention", [](const MixerOptions& o) {
+        return AttentionOptions(o.dim, 8).causal(o.causal);
+      });
+  kind.attention = kind.grows = true;
+  kind.kept_channels = 10, kind.kept_scores = 2.5;
+  return kind;
 }
 
 void AttentionImpl::reset() {
-  check_heads("Attention", options.dim(), options.heads());
-  using torch::nn::Linear;
-  qkv = register_module("qkv", Linear(options.dim(), 3 * options.dim()));
-  out = register_module("out", Linear(options.dim(), options.dim()));
-  qkv_ = out_ = PackedLinear();
+  make_layers({"Attention", options.dim(), options.heads(), options.causal()});
 }
 
-void AttentionImpl::pack_for_inference() { qkv_.pack(qkv), out_.pack(out); }
-
 void AttentionImpl::pretty_print(std::ostream& stream) const {
-  stream << "Attention(dim=" << options.dim() << ", heads=" << options.heads()
-         << ", causal=" << (options.causal() ? "true" : "false") << ")";
+  print(stream, "");
 }
 
 /// [B, T, 3 dim] to [3, B, heads, T, dim / heads].
 torch::Tensor AttentionImpl::split(const torch::Tensor& x) const {
-  return x
-      .view({x.size(0), x.size(1), 3, options.heads(),
-             options.dim() / options.heads()})
+  return x.view({x.size(0), x.size(1), 3, options.heads(), head_dim()})
       .permute({2, 0, 3, 1, 4});
 }
 
 torch::Tensor AttentionImpl::forward(const torch::Tensor& x,
                                      const torch::Tensor& mask) {
-  check_sequence("Attention", x, options.dim());
-  const int64_t T = x.size(1);
-  const torch::Tensor parts = split(qkv_(qkv, x));
-  torch::Tensor hidden;  // bool, true: masked
-  if (options.causal())
-    hidden = at::ones({T, T}, x.options().dtype(at::kBool)).triu_(1);
-  if (mask.defined()) {
-    const torch::Tensor padded = mask.view({x.size(0), 1, 1, T});
-    hidden = hidden.defined() ? at::logical_or(hidden, padded) : padded;
-  }
+  check_sequence(x);
+  check_mask(mask, x);
+  const torch::Tensor parts = split(qkv(x));
   // If all keys of a row are padded, it sees none.
-  const torch::Tensor y =
-      attend(parts[0], parts[1], parts[2], hidden, mask.defined());
-  return out_(out, join_heads(y));
+  return out(join_heads(
+      attend(parts[0], parts[1], parts[2],
+             masked_keys(x.size(1), options.causal(), mask, x.device()),
+             mask.defined())));
 }
 
 torch::Tensor AttentionImpl::weights(const torch::Tensor& x) const {
-  check_sequence("Attention", x, options.dim());
+  check_sequence(x);
   TORCH_CHECK(!options.causal(), "Attention: weights of a causal layer");
-  const torch::Tensor parts = split(qkv_(qkv, x));
-  const double scale =
-      std::sqrt(static_cast<double>(options.dim() / options.heads()));
+  const torch::Tensor parts = split(qkv(x));
+  const double scale = std::sqrt(static_cast<double>(head_dim()));
   return at::matmul(parts[0], parts[1].transpose(-1, -2))
       .div_(scale)
       .softmax(-1);
 }
 
 ops::Stream AttentionImpl::start(int64_t B) const {
-  return start_cache("Attention", options.causal(), B, options.dim(),
-                     options.dim(), qkv->weight.options());
+  return start_cache(B, options.dim(), options.dim());
 }
 
 torch::Tensor AttentionImpl::step(const torch::Tensor& x, ops::Stream& stream) {
   at::NoGradGuard no_grad;
-  check_position("Attention", x, options.dim());
-  const auto now = qkv_(qkv, x).chunk(3, 1);
+  check_position(x);
+  const auto now = project(x);
   remember(stream, now[1], now[2]);
   const int64_t seen = stream.position;
-  return out_(out,
-              attend_one(now[0], stream.ring_k.narrow(1, 0, seen),
-                         stream.ring_v.narrow(1, 0, seen), options.heads()));
+  return out(attend_one(now[0], stream.ring_k.narrow(1, 0, seen),
+                        stream.ring_v.narrow(1, 0, seen), options.heads()));
 }
 
 }  // namespace aft::nn

@@ -26,7 +26,6 @@ void BlockImpl::reset() {
   norm2 = register_module("norm2", torch::nn::LayerNorm(norm));
   fc1 = register_module("fc1", torch::nn::Linear(dim, inner));
   fc2 = register_module("fc2", torch::nn::Linear(inner, dim));
-  fc1_ = fc2_ = PackedLinear();
 }
 
 torch::Tensor BlockImpl::mlp(const torch::Tensor& x) {
@@ -46,7 +45,7 @@ torch::Tensor BlockImpl::join(const torch::Tensor& x,
 
 void BlockImpl::pack_for_inference() {
   mixer->pack_for_inference();
-  fc1_.pack(fc1), fc2_.pack(fc2);
+  fc1.pack(), fc2.pack();
 }
 
 torch::Tensor BlockImpl::infer(const torch::Tensor& x,
@@ -56,13 +55,13 @@ torch::Tensor BlockImpl::infer(const torch::Tensor& x,
       grid.empty() ? mixer->forward(y) : mixer->forward_grid(y, grid);
   mixed.add_(x);
   // Applies GELU and adds the residual while the values are in registers.
-  fc2_.packed().add(fc1_.packed()(norm2(mixed), kernels::Then::kGelu), mixed);
+  fc2.packed().add(fc1.packed()(norm2(mixed), kernels::Then::kGelu), mixed);
   return mixed;
 }
 
 torch::Tensor BlockImpl::forward(const torch::Tensor& x, uint64_t seed,
                                  const std::vector<int64_t>& grid) {
-  if (fc1_.defined()) return infer(x, grid);
+  if (fc1.is_packed()) return infer(x, grid);
   if (is_training()) mixer->redraw(base::mix(seed, 3));
   const torch::Tensor y = norm1(x);
   const torch::Tensor mixed =

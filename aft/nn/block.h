@@ -3,10 +3,7 @@
 // samples ("drop path").
 #pragma once
 
-#include <torch/nn/cloneable.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
-#include <torch/nn/pimpl.h>
 
 #include <memory>
 #include <vector>
@@ -45,7 +42,7 @@ class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
   BlockOptions options;
   torch::nn::LayerNorm norm1{nullptr}, norm2{nullptr};
   std::shared_ptr<Mixer> mixer;
-  torch::nn::Linear fc1{nullptr}, fc2{nullptr};
+  PackedLinear fc1{nullptr}, fc2{nullptr};
 
  private:
   torch::Tensor mlp(const torch::Tensor& x);
@@ -53,8 +50,6 @@ class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
   /// x + branch, with dropout and drop path in training.
   torch::Tensor join(const torch::Tensor& x, const torch::Tensor& branch,
                      uint64_t seed);
-
-  PackedLinear fc1_, fc2_;
 };
 TORCH_MODULE(Block);
 

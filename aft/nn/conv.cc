@@ -30,13 +30,21 @@ torch::Tensor only_largest(const torch::Tensor& all) {
 
 }  // namespace
 
-AFTConvImpl::AFTConvImpl(const AFTConvOptions& o) : options(o) { reset(); }
+MixerKind aft_conv_kind() {
+  MixerKind kind =
+      aft_traits(mixer_kind<AFTConvImpl>("aft-conv", [](const MixerOptions& o) {
+        const std::vector<int64_t> kernel(static_cast<size_t>(o.grid), 32);
+        return AFTConvOptions(o.dim, 8, kernel).causal(o.causal);
+      }));
+  kind.needs_grid = kind.relative_biases = kind.odd_window = true;
+  kind.position_embeddings = false;
+  kind.imported_heads = 32;
+  kind.exclusive = "gumbel";
+  return kind;
+}
 
 void AFTConvImpl::reset() {
   const auto& o = options;
-  TORCH_CHECK(o.heads() >= 1 && o.dim() % o.heads() == 0,
-              "AFTConv: heads must divide dim = ", o.dim(), ", got ",
-              o.heads());
   TORCH_CHECK(!o.kernel().empty() && o.kernel().size() <= 3,
               "AFTConv: kernel must have 1, 2 or 3 sizes, got ",
               o.kernel().size());
@@ -52,8 +60,8 @@ void AFTConvImpl::reset() {
               "AFTConv: gumbel must be 0 (off) or a temperature in [0.01, "
               "100], got ",
               o.gumbel());
-  make_projections(
-      {"AFTConv", o.dim(), o.heads(), o.causal(), o.out(), o.gate()});
+  make_projections({"AFTConv", o.dim(), o.heads(), o.causal()}, o.out(),
+                   o.gate());
   std::vector<int64_t> shape{o.heads()};
   shape.insert(shape.end(), o.kernel().begin(), o.kernel().end());
   gamma = beta = bias_ = torch::Tensor();
@@ -138,7 +146,7 @@ torch::Tensor AFTConvImpl::forward(const torch::Tensor& x,
                                    const torch::Tensor& mask) {
   const int64_t dims = static_cast<int64_t>(options.kernel().size());
   if (dims == 1) {
-    check_input(x, -1);
+    check_sequence(x);
     return forward_grid(x, {x.size(1)}, mask);
   }
   TORCH_CHECK(x.dim() == dims + 2 && x.size(1) == options.dim(),
@@ -154,17 +162,17 @@ torch::Tensor AFTConvImpl::forward(const torch::Tensor& x,
 torch::Tensor AFTConvImpl::forward_grid(const torch::Tensor& x,
                                         const std::vector<int64_t>& grid,
                                         const torch::Tensor& mask) {
-  check_input(x, -1);
+  check_sequence(x);
   const auto [q, k, v] = project(x);
   // one_tap pools over all keys, so it does not apply if window_only.
-  const bool folded = bias_.defined();
+  const bool packed = bias_.defined();
   if (options.gumbel() > 0 && !options.window_only() &&
-      (folded || !is_training())) {
-    const OneTap one = folded ? one_tap_ : one_tap();
+      (packed || !is_training())) {
+    const OneTap one = packed ? one_tap_ : one_tap();
     return finish(
         ops::one_tap(q, k, v, one.w, one.offsets, grid, common(mask)));
   }
-  return finish(ops::conv(q, k, v, folded ? bias_ : bias(), grid,
+  return finish(ops::conv(q, k, v, packed ? bias_ : bias(), grid,
                           options.window_only(), common(mask)));
 }
 

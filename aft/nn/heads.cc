@@ -1,6 +1,7 @@
 #include "aft/nn/heads.h"
 
 #include <ATen/ATen.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,23 +11,68 @@
 
 namespace aft::nn {
 
-void check_sequence(const char* name, const at::Tensor& x, int64_t dim) {
-  TORCH_CHECK(x.dim() == 3 && x.size(2) == dim, name,
-              ": x must be [B, T, dim] = [B, T, ", dim, "], got ",
-              ops::shape_of(x));
-}
-
-void check_position(const char* name, const at::Tensor& x, int64_t dim) {
-  TORCH_CHECK(x.dim() == 2 && x.size(1) == dim, name,
-              ": step takes x [B, dim] = [B, ", dim, "], got ",
-              ops::shape_of(x));
-}
-
-void check_heads(const char* name, int64_t dim, int64_t heads) {
+void MixerBase::set_shape(const Shape& shape) {
+  const auto& [name, dim, heads, causal] = shape;
   TORCH_CHECK(dim >= 1, name, ": dim must be 1 or more, got ", dim);
   TORCH_CHECK(heads >= 1 && dim % heads == 0, name,
               ": heads must divide dim = ", dim, ", got ", heads);
+  shape_ = shape;
 }
+
+PackedLinear MixerBase::linear(const char* name, int64_t outputs, bool bias) {
+  const auto layer = std::make_shared<torch::nn::LinearImpl>(
+      torch::nn::LinearOptions(shape_.dim, outputs).bias(bias));
+  return named_children().contains(name) ? replace_module(name, layer)
+                                         : register_module(name, layer);
+}
+
+void MixerBase::check_sequence(const torch::Tensor& x) const {
+  TORCH_CHECK(x.dim() == 3 && x.size(2) == shape_.dim, shape_.name,
+              ": x must be [B, T, dim] = [B, T, ", shape_.dim, "], got ",
+              ops::shape_of(x));
+}
+
+void MixerBase::check_position(const torch::Tensor& x) const {
+  TORCH_CHECK(x.dim() == 2 && x.size(1) == shape_.dim, shape_.name,
+              ": step takes x [B, dim] = [B, ", shape_.dim, "], got ",
+              ops::shape_of(x));
+}
+
+void MixerBase::check_mask(const torch::Tensor& mask,
+                           const torch::Tensor& x) const {
+  TORCH_CHECK(!mask.defined() || (mask.scalar_type() == at::kBool &&
+                                  mask.sizes() == x.sizes().slice(0, 2)),
+              shape_.name, ": key_padding_mask must be bool [B, T] = [",
+              x.size(0), ", ", x.size(1), "], got ", mask.scalar_type(), " ",
+              ops::shape_of(mask));
+}
+
+void MixerBase::check_stream(int64_t B) const {
+  TORCH_CHECK(shape_.causal, shape_.name, ": streaming needs a causal layer");
+  TORCH_CHECK(B >= 1, shape_.name, ": a stream needs B of 1 or more, got ", B);
+}
+
+ops::Stream MixerBase::start_cache(int64_t B, int64_t k, int64_t v) const {
+  check_stream(B);
+  ops::Stream stream;
+  const auto plain = out->weight.options().requires_grad(false);
+  stream.ring_k = at::empty({B, 0, k}, plain);
+  stream.ring_v = at::empty({B, 0, v}, plain);
+  return stream;
+}
+
+void MixerBase::print(std::ostream& stream, const std::string& details) const {
+  stream << shape_.name << "(dim=" << shape_.dim << ", heads=" << shape_.heads
+         << details << ", causal=" << shown(shape_.causal) << ")";
+}
+
+void QkvMixer::make_layers(const Shape& shape) {
+  set_shape(shape);
+  qkv = linear("qkv", 3 * shape.dim);
+  out = linear("out", shape.dim);
+}
+
+std::string shown(bool x) { return x ? "true" : "false"; }
 
 at::Tensor split_heads(const at::Tensor& x, int64_t heads) {
   return x.unflatten(2, {heads, x.size(2) / heads}).transpose(1, 2);
@@ -34,17 +80,6 @@ at::Tensor split_heads(const at::Tensor& x, int64_t heads) {
 
 at::Tensor join_heads(const at::Tensor& x) {
   return x.transpose(1, 2).flatten(2);
-}
-
-ops::Stream start_cache(const char* name, bool causal, int64_t B, int64_t k,
-                        int64_t v, const at::TensorOptions& options) {
-  TORCH_CHECK(causal, name, ": streaming needs a causal layer");
-  TORCH_CHECK(B >= 1, name, ": a stream needs B of 1 or more, got ", B);
-  ops::Stream stream;
-  const at::TensorOptions plain = options.requires_grad(false);
-  stream.ring_k = at::empty({B, 0, k}, plain);
-  stream.ring_v = at::empty({B, 0, v}, plain);
-  return stream;
 }
 
 void remember(ops::Stream& stream, const at::Tensor& k, const at::Tensor& v) {
@@ -61,6 +96,17 @@ void remember(ops::Stream& stream, const at::Tensor& k, const at::Tensor& v) {
   };
   append(stream.ring_k, k), append(stream.ring_v, v);
   stream.position = t + 1;
+}
+
+at::Tensor masked_keys(int64_t T, bool causal, const at::Tensor& padded,
+                       const at::Device& device) {
+  at::Tensor hidden;
+  if (causal)
+    hidden =
+        at::ones({T, T}, at::TensorOptions(at::kBool).device(device)).triu_(1);
+  if (!padded.defined()) return hidden;
+  const at::Tensor keys = padded.view({padded.size(0), 1, 1, T});
+  return hidden.defined() ? at::logical_or(hidden, keys) : keys;
 }
 
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

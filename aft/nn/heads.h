@@ -1,33 +1,89 @@
-// Helpers of the mixers with heads: splitting and joining heads, attention, and
-// the keys and values that a stream keeps.
+// What the mixers share: base classes with their linear layers and the checks
+// of their arguments, and functions on heads, attention, and the keys and
+// values that a stream keeps.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <array>
+#include <string>
 
-#include "aft/ops/stream.h"
+#include "aft/nn/mixer.h"
+#include "aft/nn/packed_linear.h"
 
 namespace aft::nn {
 
-/// Throws c10::Error unless x is [B, T, dim].
-void check_sequence(const char* name, const at::Tensor& x, int64_t dim);
-/// Throws c10::Error unless x is [B, dim].
-void check_position(const char* name, const at::Tensor& x, int64_t dim);
-/// Throws c10::Error unless dim and heads are positive and heads divides dim.
-void check_heads(const char* name, int64_t dim, int64_t heads);
+/// Sizes, checks, and the linear layer after the operator.
+class MixerBase : public Mixer {
+ public:
+  PackedLinear out{nullptr};  ///< [dim, dim]; null if disabled
+
+  torch::Tensor last_weight() const override {
+    return out ? out->weight : torch::Tensor();
+  }
+
+ protected:
+  struct Shape {
+    const char* name = "";  ///< of the module, in messages
+    int64_t dim = 0, heads = 0;
+    bool causal = false;
+  };
+  /// For reset(). Throws c10::Error unless dim and heads are positive and heads
+  /// divides dim.
+  void set_shape(const Shape& shape);
+  /// For reset(): registers or replaces a linear layer with dim inputs.
+  PackedLinear linear(const char* name, int64_t outputs, bool bias = true);
+
+  /// Throws c10::Error unless x is [B, T, dim].
+  void check_sequence(const torch::Tensor& x) const;
+  /// Throws c10::Error unless x is [B, dim].
+  void check_position(const torch::Tensor& x) const;
+  /// Throws c10::Error unless mask is undefined or bool [B, T], for x [B, T,
+  /// dim].
+  void check_mask(const torch::Tensor& mask, const torch::Tensor& x) const;
+  /// Throws c10::Error unless causal, with B of 1 or more.
+  void check_stream(int64_t B) const;
+  /// Returns an empty stream that will keep the keys and values of all
+  /// positions, with k and v channels.
+  ops::Stream start_cache(int64_t B, int64_t k, int64_t v) const;
+  /// Prints name(dim=, heads=, details, causal=).
+  void print(std::ostream& stream, const std::string& details) const;
+  int64_t head_dim() const { return shape_.dim / shape_.heads; }
+
+  Shape shape_;
+};
+
+/// A mixer with heads whose queries, keys and values come from one linear
+/// layer.
+class QkvMixer : public MixerBase {
+ public:
+  PackedLinear qkv{nullptr};  ///< [3 dim, dim], whose rows are [q; k; v]
+
+  void pack_for_inference() override { qkv.pack(), out.pack(); }
+
+ protected:
+  /// For reset(): set_shape, and new layers qkv and out.
+  void make_layers(const Shape& shape);
+  /// q, k and v [..., dim] of x [..., dim].
+  std::vector<torch::Tensor> project(const torch::Tensor& x) const {
+    return qkv(x).chunk(3, -1);
+  }
+};
+
+/// "true" or "false".
+std::string shown(bool x);
 
 /// [B, T, dim] to [B, heads, T, dim / heads], as a view.
 at::Tensor split_heads(const at::Tensor& x, int64_t heads);
 /// [B, heads, T, d] to [B, T, heads d].
 at::Tensor join_heads(const at::Tensor& x);
 
-/// Returns an empty stream that will keep the keys and values of all positions,
-/// with k and v channels.
-ops::Stream start_cache(const char* name, bool causal, int64_t B, int64_t k,
-                        int64_t v, const at::TensorOptions& options);
 /// Appends k [B, dk] and v [B, dv] to ring_k and ring_v, which have spare
 /// capacity, and increments the position.
 void remember(ops::Stream& stream, const at::Tensor& k, const at::Tensor& v);
 
+/// bool, true where a key is masked: [T, T] if causal, [B, 1, 1, T] if padded
+/// (bool [B, T]), their union if both; undefined if neither.
+at::Tensor masked_keys(int64_t T, bool causal, const at::Tensor& padded,
+                       const at::Device& device);
 /// softmax(q k^T / sqrt(d)) v: q [..., m, d], k [..., n, d], v [..., n, dv] to
 /// [..., m, dv]. hidden: undefined, or bool that broadcasts to [..., m, n],
 /// where true masks a key. empty_rows: all keys of a row may be masked; such

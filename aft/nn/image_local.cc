@@ -11,12 +11,26 @@ namespace aft::nn {
 
 using at::Tensor;
 
-ImageLocalImpl::ImageLocalImpl(const ImageLocalOptions& o) : options(o) {
-  reset();
+MixerKind image_local1d_kind() {
+  MixerKind kind =
+      mixer_kind<ImageLocalImpl>("image-local1d", [](const MixerOptions& o) {
+        return ImageLocalOptions(o.dim, 8).pattern("1d").block(32);
+      });
+  kind.non_causal = false;
+  return kind;
+}
+
+MixerKind image_local2d_kind() {
+  MixerKind kind =
+      mixer_kind<ImageLocalImpl>("image-local2d", [](const MixerOptions& o) {
+        return ImageLocalOptions(o.dim, 8).pattern("2d").columns(o.columns);
+      });
+  kind.non_causal = false;
+  kind.grows = true;
+  return kind;
 }
 
 void ImageLocalImpl::reset() {
-  check_heads("ImageLocal", options.dim(), options.heads());
   TORCH_CHECK(flat() || options.pattern() == "2d",
               "ImageLocal: pattern must be 1d or 2d, got ", options.pattern());
   const auto check = [](const char* what, int64_t value, int64_t least) {
@@ -29,16 +43,8 @@ void ImageLocalImpl::reset() {
   check("query_columns", options.query_columns(), 1);
   check("memory_rows", options.memory_rows(), 0);
   check("memory_columns", options.memory_columns(), 0);
-  const auto layer = [&](const char* name, int64_t outputs) {
-    const torch::nn::Linear linear(options.dim(), outputs);
-    return named_children().contains(name) ? replace_module(name, linear)
-                                           : register_module(name, linear);
-  };
-  qkv = layer("qkv", 3 * options.dim()), out = layer("out", options.dim());
-  qkv_ = out_ = PackedLinear();
+  make_layers({"ImageLocal", options.dim(), options.heads(), /*causal=*/true});
 }
-
-void ImageLocalImpl::pack_for_inference() { qkv_.pack(qkv), out_.pack(out); }
 
 void ImageLocalImpl::pretty_print(std::ostream& stream) const {
   stream << "ImageLocal(dim=" << options.dim() << ", heads=" << options.heads()
@@ -132,18 +138,16 @@ std::vector<Tile> ImageLocalImpl::tiles_2d(int64_t T,
 }
 
 Tensor ImageLocalImpl::forward(const Tensor& x, const Tensor& mask) {
-  check_sequence("ImageLocal", x, options.dim());
+  check_sequence(x);
+  check_mask(mask, x);
   const int64_t T = x.size(1);
-  return out_(
-      out,
-      attend_tiles("ImageLocal", qkv_(qkv, x), options.heads(), mask,
+  return out(
+      attend_tiles(qkv(x), options.heads(), mask,
                    flat() ? tiles_1d(T, x.device()) : tiles_2d(T, x.device())));
 }
 
 ops::Stream ImageLocalImpl::start(int64_t B) const {
-  ops::Stream stream =
-      start_cache("ImageLocal", /*causal=*/true, B, options.dim(),
-                  options.dim(), qkv->weight.options());
+  ops::Stream stream = start_cache(B, options.dim(), options.dim());
   if (flat()) {
     const std::vector<int64_t> blocks{B, 2 * options.block(), options.dim()};
     stream.ring_k = at::zeros(blocks, stream.ring_k.options());
@@ -154,9 +158,9 @@ ops::Stream ImageLocalImpl::start(int64_t B) const {
 
 Tensor ImageLocalImpl::step(const Tensor& x, ops::Stream& stream) {
   at::NoGradGuard no_grad;
-  check_position("ImageLocal", x, options.dim());
+  check_position(x);
   const int64_t t = stream.position;
-  const auto now = qkv_(qkv, x).chunk(3, 1);
+  const auto now = project(x);
   Tensor k, v;
   if (flat()) {
     // The ring holds the previous block, then this one.
@@ -178,7 +182,7 @@ Tensor ImageLocalImpl::step(const Tensor& x, ops::Stream& stream) {
              column - column % options.query_columns(), row, column + 1);
     k = take(stream.ring_k, spans), v = take(stream.ring_v, spans);
   }
-  return out_(out, attend_one(now[0], k, v, options.heads()));
+  return out(attend_one(now[0], k, v, options.heads()));
 }
 
 }  // namespace aft::nn

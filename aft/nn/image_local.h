@@ -5,23 +5,21 @@
 // t's block of the image and a margin above it and to its left.
 #pragma once
 
-#include <torch/nn/cloneable.h>
-#include <torch/nn/modules/common.h>
-#include <torch/nn/modules/container/any_value.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
-
 #include <string>
 #include <vector>
 
-#include "aft/nn/mixer.h"
-#include "aft/nn/packed_linear.h"
+#include "aft/nn/heads.h"
 #include "aft/nn/sparse.h"
 
 namespace aft::nn {
 
 struct ImageLocalOptions {
   ImageLocalOptions(int64_t dim, int64_t heads) : dim_(dim), heads_(heads) {}
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("heads", s.heads());
+    if (s.pattern() == "1d") f("window", s.block());
+  }
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, heads);
   TORCH_ARG(std::string, pattern) = "2d";  ///< or "1d"
@@ -34,7 +32,7 @@ struct ImageLocalOptions {
   TORCH_ARG(int64_t, memory_columns) = 32;  ///< of the margins left and right
 };
 
-/// Parameters: Linear qkv [3 dim, dim], whose rows are [q; k; v], and out.
+/// See QkvMixer for the parameters.
 ///
 /// 2d: a block has rows [r, r + query_rows) and columns [c, c + query_columns).
 /// Its queries see the following positions, clipped to the image and to j <= t:
@@ -50,23 +48,17 @@ struct ImageLocalOptions {
 /// stream keeps two blocks (1d), or all keys and values, of which a step reads
 /// those it sees (2d).
 class ImageLocalImpl : public torch::nn::Cloneable<ImageLocalImpl>,
-                       public Mixer {
+                       public QkvMixer {
  public:
-  explicit ImageLocalImpl(const ImageLocalOptions& options);
+  explicit ImageLocalImpl(const ImageLocalOptions& o) : options(o) { reset(); }
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
-  torch::Tensor last_weight() const override { return out->weight; }
-  void pack_for_inference() override;
 
   ImageLocalOptions options;
-  torch::nn::Linear qkv{nullptr}, out{nullptr};
-
- protected:
-  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 
  private:
   bool flat() const { return options.pattern() == "1d"; }
@@ -74,9 +66,10 @@ class ImageLocalImpl : public torch::nn::Cloneable<ImageLocalImpl>,
   std::vector<Tile> tiles_2d(int64_t T, const at::Device& device) const;
   std::vector<Span> seen(int64_t row, int64_t column, int64_t end,
                          int64_t stop) const;
-
-  PackedLinear qkv_, out_;
 };
 TORCH_MODULE(ImageLocal);
+
+MixerKind image_local1d_kind();
+MixerKind image_local2d_kind();
 
 }  // namespace aft::nn

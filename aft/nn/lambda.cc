@@ -61,63 +61,55 @@ torch::Tensor by_offset(const torch::Tensor& q, const torch::Tensor& v,
 
 }  // namespace
 
-LambdaImpl::LambdaImpl(const LambdaOptions& o) : options(o) { reset(); }
+MixerKind lambda_kind() {
+  MixerKind kind = mixer_kind<LambdaImpl>("lambda", [](const MixerOptions& o) {
+    return LambdaOptions(o.dim, 8, o.rows, o.columns);
+  });
+  kind.causal = false;
+  kind.needs_grid = true;
+  return kind;
+}
 
 void LambdaImpl::reset() {
   const auto& o = options;
-  check_heads("Lambda", o.dim(), o.heads());
+  set_shape({"Lambda", o.dim(), o.heads(), /*causal=*/false});
   TORCH_CHECK(o.rows() >= 1 && o.columns() >= 1,
               "Lambda: rows and columns must be 1 or more, got ", o.rows(),
               " and ", o.columns());
   TORCH_CHECK(o.k() >= 1, "Lambda: k must be 1 or more, got ", o.k());
-  using torch::nn::Linear;
-  const int64_t d = o.dim() / o.heads();
-  const auto project = [&](const char* name, int64_t outputs) {
-    return register_module(
-        name, Linear(torch::nn::LinearOptions(o.dim(), outputs).bias(false)));
-  };
-  query = project("query", o.heads() * o.k());
-  key = project("key", o.k());
-  value = project("value", d);
+  const int64_t d = head_dim();
+  query = linear("query", o.heads() * o.k(), /*bias=*/false);
+  key = linear("key", o.k(), /*bias=*/false);
+  value = linear("value", d, /*bias=*/false);
   query_norm = register_module("query_norm",
                                BatchNorm(BatchNormOptions(o.heads() * o.k())));
   value_norm = register_module("value_norm", BatchNorm(BatchNormOptions(d)));
   offsets = register_parameter(
       "offsets", at::randn({2 * o.rows() - 1, 2 * o.columns() - 1, o.k()}));
-  out = o.out() ? register_module("out", Linear(o.dim(), o.dim()))
-                : Linear(nullptr);
-  query_ = key_ = value_ = out_ = PackedLinear();
+  out = o.out() ? linear("out", o.dim()) : PackedLinear(nullptr);
 }
 
 void LambdaImpl::pretty_print(std::ostream& stream) const {
   stream << "Lambda(dim=" << options.dim() << ", heads=" << options.heads()
          << ", rows=" << options.rows() << ", columns=" << options.columns()
-         << ", k=" << options.k()
-         << ", out=" << (options.out() ? "true" : "false") << ")";
+         << ", k=" << options.k() << ", out=" << shown(options.out()) << ")";
 }
 
 void LambdaImpl::pack_for_inference() {
   at::NoGradGuard no_grad;
-  const auto merge = [](torch::nn::Linear& linear, const BatchNorm& norm,
-                        PackedLinear& folded) {
+  const auto merge = [](PackedLinear& linear, const BatchNorm& norm) {
     const auto [scale, shift] = norm->scale_and_shift();
-    torch::nn::Linear both(linear->options);
-    both->weight.set_data(linear->weight * scale.unsqueeze(1));
-    both->bias = shift;
-    folded.pack(both);
-    // If there is no kernel, the layer is left unchanged.
-    if (folded.defined())
-      linear->weight.set_data(at::empty({0}, linear->weight.options()));
+    linear.pack(linear->weight * scale.unsqueeze(1), shift);
   };
-  merge(query, query_norm, query_);
-  merge(value, value_norm, value_);
-  key_.pack(key);
-  if (out) out_.pack(out);
+  merge(query, query_norm);
+  merge(value, value_norm);
+  key.pack();
+  if (out) out.pack();
 }
 
 std::array<torch::Tensor, 3> LambdaImpl::project(const torch::Tensor& x,
                                                  const torch::Tensor& mask) {
-  if (!key_.defined()) {
+  if (!key.is_packed()) {
     const auto of = [&](const torch::nn::Linear& l) {
       return ops::affine(x, l->weight);
     };
@@ -125,7 +117,7 @@ std::array<torch::Tensor, 3> LambdaImpl::project(const torch::Tensor& x,
             normed(value_norm, of(value), mask)};
   }
   const auto all = ops::PackedWeights::together(
-      x, {&query_.packed(), &key_.packed(), &value_.packed()});
+      x, {&query.packed(), &key.packed(), &value.packed()});
   if (!mask.defined()) return {all[0], all[1], all[2]};
   const torch::Tensor padded = mask.unsqueeze(2);
   return {all[0].masked_fill(padded, 0), all[1], all[2].masked_fill(padded, 0)};
@@ -139,7 +131,7 @@ torch::Tensor LambdaImpl::forward(const torch::Tensor& x,
 torch::Tensor LambdaImpl::forward_grid(const torch::Tensor& x,
                                        const std::vector<int64_t>& grid,
                                        const torch::Tensor& mask) {
-  check_sequence("Lambda", x, options.dim());
+  check_sequence(x);
   TORCH_CHECK(grid.size() == 2 && grid[0] >= 1 && grid[1] >= 1 &&
                   grid[0] * grid[1] == x.size(1),
               "Lambda: the grid must be rows x columns of T = ", x.size(1),
@@ -150,10 +142,7 @@ torch::Tensor LambdaImpl::forward_grid(const torch::Tensor& x,
               "Lambda: a grid of ", rows, "x", columns,
               " is larger than the table's, ", options.rows(), "x",
               options.columns());
-  TORCH_CHECK(!mask.defined() || (mask.scalar_type() == at::kBool &&
-                                  mask.sizes() == x.sizes().slice(0, 2)),
-              "Lambda: the mask must be bool [B, T] = [", B, ", ", N, "], got ",
-              mask.scalar_type(), " ", ops::shape_of(mask));
+  check_mask(mask, x);
   const auto [q, key_map, v] = project(x, mask);
   const torch::Tensor heads = q.view({B, N, options.heads(), k});
   const torch::Tensor content =
@@ -162,16 +151,18 @@ torch::Tensor LambdaImpl::forward_grid(const torch::Tensor& x,
       at::bmm(heads.flatten(1, 2), content)
           .view({B, N, options.heads(), v.size(2)}) +
       by_offset(heads, v, windows(offsets, rows, columns)).transpose(1, 2);
-  return out ? out_(out, y.flatten(2)) : y.flatten(2);
+  return out ? out(y.flatten(2)) : y.flatten(2);
 }
 
-ops::Stream LambdaImpl::start(int64_t /*B*/) const {
-  TORCH_CHECK(false, "Lambda: streaming needs a causal layer");
+ops::Stream LambdaImpl::start(int64_t B) const {
+  check_stream(B);
+  return {};
 }
 
 torch::Tensor LambdaImpl::step(const torch::Tensor& /*x*/,
                                ops::Stream& /*stream*/) {
-  TORCH_CHECK(false, "Lambda: streaming needs a causal layer");
+  check_stream(1);
+  return {};
 }
 
 }  // namespace aft::nn

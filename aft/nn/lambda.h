@@ -6,24 +6,21 @@
 // Not causal: batch statistics and the softmax use every position.
 #pragma once
 
-#include <torch/nn/cloneable.h>
-#include <torch/nn/modules/common.h>
-#include <torch/nn/modules/container/any_value.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
-
 #include <array>
 #include <vector>
 
 #include "aft/nn/batch_norm.h"
-#include "aft/nn/mixer.h"
-#include "aft/nn/packed_linear.h"
+#include "aft/nn/heads.h"
 
 namespace aft::nn {
 
 struct LambdaOptions {
   LambdaOptions(int64_t dim, int64_t heads, int64_t rows, int64_t columns)
       : dim_(dim), heads_(heads), rows_(rows), columns_(columns) {}
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("heads", s.heads()), f("out", s.out());
+  }
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, heads);
   TORCH_ARG(int64_t, rows);     ///< of the largest grid
@@ -39,9 +36,9 @@ struct LambdaOptions {
 ///
 /// Time O(B N^2 heads (k + dim / heads)), memory O(B N^2 heads), for N grid
 /// positions.
-class LambdaImpl : public torch::nn::Cloneable<LambdaImpl>, public Mixer {
+class LambdaImpl : public torch::nn::Cloneable<LambdaImpl>, public MixerBase {
  public:
-  explicit LambdaImpl(const LambdaOptions& options);
+  explicit LambdaImpl(const LambdaOptions& o) : options(o) { reset(); }
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
   /// x holds all positions of a grid with the rows and columns of the options.
@@ -57,29 +54,22 @@ class LambdaImpl : public torch::nn::Cloneable<LambdaImpl>, public Mixer {
   ops::Stream start(int64_t B) const override;
   /// Always throws c10::Error.
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
-  torch::Tensor last_weight() const override {
-    return out ? out->weight : torch::Tensor();
-  }
   /// Also merges the norms into the projections, with their evaluation
   /// statistics.
   void pack_for_inference() override;
 
   LambdaOptions options;
-  torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr},
-      out{nullptr};  ///< out is null if disabled
+  PackedLinear query{nullptr}, key{nullptr}, value{nullptr};
   BatchNorm query_norm{nullptr}, value_norm{nullptr};
   torch::Tensor offsets;
-
- protected:
-  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 
  private:
   /// Returns q and v after their norms, and the key.
   std::array<torch::Tensor, 3> project(const torch::Tensor& x,
                                        const torch::Tensor& mask);
-
-  PackedLinear query_, key_, value_, out_;
 };
 TORCH_MODULE(Lambda);
+
+MixerKind lambda_kind();
 
 }  // namespace aft::nn

@@ -34,65 +34,57 @@ struct Phi : torch::autograd::Function<Phi> {
 
 }  // namespace
 
-LinearAttentionImpl::LinearAttentionImpl(const LinearAttentionOptions& o)
-    : options(o) {
-  reset();
+MixerKind linear_attention_kind() {
+  return mixer_kind<LinearAttentionImpl>(
+      "linear-attention", [](const MixerOptions& o) {
+        return LinearAttentionOptions(o.dim, 8).causal(o.causal);
+      });
 }
 
 void LinearAttentionImpl::reset() {
-  check_heads("LinearAttention", options.dim(), options.heads());
-  using torch::nn::Linear;
-  qkv = register_module("qkv", Linear(options.dim(), 3 * options.dim()));
-  out = register_module("out", Linear(options.dim(), options.dim()));
-  qkv_ = out_ = PackedLinear();
-}
-
-void LinearAttentionImpl::pack_for_inference() {
-  qkv_.pack(qkv), out_.pack(out);
+  make_layers(
+      {"LinearAttention", options.dim(), options.heads(), options.causal()});
 }
 
 void LinearAttentionImpl::pretty_print(std::ostream& stream) const {
-  stream << "LinearAttention(dim=" << options.dim()
-         << ", heads=" << options.heads()
-         << ", causal=" << (options.causal() ? "true" : "false") << ")";
+  print(stream, "");
 }
 
 torch::Tensor LinearAttentionImpl::forward(const torch::Tensor& x,
                                            const torch::Tensor& mask) {
-  check_sequence("LinearAttention", x, options.dim());
-  const int64_t T = x.size(1), d = options.dim() / options.heads(),
+  check_sequence(x);
+  check_mask(mask, x);
+  const int64_t T = x.size(1), d = head_dim(),
                 C = chunk_length(T, d, d, options.causal());
-  const auto parts = qkv_(qkv, x).chunk(3, 2);
+  const auto parts = project(x);
   const auto chunk = [&](int i) {
     return chunks(parts[i], options.heads(), C);
   };
   const torch::Tensor q = Phi::apply(chunk(0));
   torch::Tensor k = Phi::apply(chunk(1));
-  if (mask.defined())
-    k = k.masked_fill(chunks_of_mask("LinearAttention", mask, x.size(0), T, C),
-                      0);
+  if (mask.defined()) k = k.masked_fill(chunks(mask.unsqueeze(2), 1, C), 0);
   const torch::Tensor y =
       prefix_attend(q, k, chunk(2), {}, kEps, options.causal());
-  return out_(out, unchunk(y, T));
+  return out(unchunk(y, T));
 }
 
 ops::Stream LinearAttentionImpl::start(int64_t B) const {
-  const int64_t d = options.dim() / options.heads();
-  return start_prefix("LinearAttention", options.causal(), /*with_c=*/false,
-                      {B, options.heads(), d, d}, qkv->weight.options());
+  check_stream(B);
+  return start_prefix(/*with_c=*/false,
+                      {B, options.heads(), head_dim(), head_dim()},
+                      qkv->weight.options());
 }
 
 torch::Tensor LinearAttentionImpl::step(const torch::Tensor& x,
                                         ops::Stream& stream) {
   at::NoGradGuard no_grad;
-  check_position("LinearAttention", x, options.dim());
-  const torch::Tensor now =
-      qkv_(qkv, x).view({x.size(0), 3, options.heads(), -1});
+  check_position(x);
+  const torch::Tensor now = qkv(x).view({x.size(0), 3, options.heads(), -1});
   const torch::Tensor qk = Phi::apply(now.narrow(1, 0, 2));
   const torch::Tensor y =
       prefix_step("LinearAttention", stream, qk.select(1, 0), qk.select(1, 1),
                   now.select(1, 2), {}, kEps);
-  return out_(out, y.flatten(1));
+  return out(y.flatten(1));
 }
 
 }  // namespace aft::nn

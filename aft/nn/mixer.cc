@@ -2,6 +2,8 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
+
 #include "aft/nn/aft.h"
 #include "aft/nn/attention.h"
 #include "aft/nn/image_local.h"
@@ -15,154 +17,77 @@
 namespace aft::nn {
 namespace {
 
-enum Can { kBoth, kCausal, kWhole };
-
-struct Kind {
-  const char* name;
-  Can can;
-  std::shared_ptr<Mixer> (*make)(const MixerOptions&);
-  bool keeps_all = false, has_max_len = false;
-};
-
-template <class Impl, class Options>
-std::shared_ptr<Mixer> made(const Options& options) {
-  return std::make_shared<Impl>(options);
-}
-
-template <class Options>
-Options common(Options options, const MixerOptions& o) {
-  return options.causal(o.causal).out(o.out).gate(o.gate);
-}
-
 /// The registry of mixers.
-const std::vector<Kind>& kinds() {
-  using O = const MixerOptions&;
-  static const std::vector<Kind> all = {
-      {"aft-simple", kBoth,
-       [](O o) {
-         return made<AFTSimpleImpl>(common(AFTSimpleOptions(o.dim), o));
-       }},
-      {"aft-full", kBoth,
-       [](O o) {
-         return made<AFTFullImpl>(common(AFTFullOptions(o.dim, o.max_len), o)
-                                      .rank(o.rank)
-                                      .dense(o.dense));
-       },
-       true, true},
-      {"aft-local", kBoth,
-       [](O o) {
-         return made<AFTLocalImpl>(
-             common(AFTLocalOptions(o.dim, o.max_len, o.window), o)
-                 .rank(o.rank)
-                 .dense(o.dense)
-                 .window_only(o.window_only));
-       },
-       false, true},
-      {"aft-conv", kBoth,
-       [](O o) {
-         TORCH_CHECK(o.grid >= 1 && o.grid <= 3,
-                     "mixer: grid must have 1, 2 or 3 dimensions, got ",
-                     o.grid);
-         const std::vector<int64_t> kernel(static_cast<size_t>(o.grid),
-                                           o.window);
-         return made<AFTConvImpl>(
-             common(AFTConvOptions(o.dim, o.heads, kernel), o)
-                 .reparameterise(!o.naive)
-                 .window_only(o.window_only)
-                 .gumbel(o.gumbel));
-       }},
-      {"attention", kBoth,
-       [](O o) {
-         return made<AttentionImpl>(
-             AttentionOptions(o.dim, o.heads).causal(o.causal));
-       },
-       true},
-      {"reformer", kBoth,
-       [](O o) {
-         return made<ReformerImpl>(ReformerOptions(o.dim, o.heads)
-                                       .causal(o.causal)
-                                       .chunk(o.window)
-                                       .rounds(o.rounds)
-                                       .max_len(o.max_len));
-       },
-       true},
-      {"synthesizer", kBoth,
-       [](O o) {
-         return made<SynthesizerImpl>(
-             SynthesizerOptions(o.dim, o.heads, o.max_len).causal(o.causal));
-       },
-       true, true},
-      {"linear-attention", kBoth,
-       [](O o) {
-         return made<LinearAttentionImpl>(
-             LinearAttentionOptions(o.dim, o.heads).causal(o.causal));
-       }},
-      {"performer", kBoth,
-       [](O o) {
-         return made<PerformerImpl>(PerformerOptions(o.dim, o.heads)
-                                        .causal(o.causal)
-                                        .features(o.features));
-       }},
-      {"sparse", kBoth,
-       [](O o) {
-         return made<SparseImpl>(
-             SparseOptions(o.dim, o.heads, o.window)
-                 .causal(o.causal)
-                 .pattern(o.layer % 2 == 0 ? "local" : "strided"));
-       },
-       true},
-      {"image-local1d", kCausal,
-       [](O o) {
-         return made<ImageLocalImpl>(
-             ImageLocalOptions(o.dim, o.heads).pattern("1d").block(o.window));
-       }},
-      {"image-local2d", kCausal,
-       [](O o) {
-         return made<ImageLocalImpl>(ImageLocalOptions(o.dim, o.heads)
-                                         .pattern("2d")
-                                         .columns(o.columns));
-       },
-       true},
-      {"lambda", kWhole,
-       [](O o) {
-         return made<LambdaImpl>(
-             LambdaOptions(o.dim, o.heads, o.rows, o.columns).out(o.out));
-       }},
-  };
+const std::vector<MixerKind>& kinds() {
+  static const std::vector<MixerKind> all = {
+      aft_simple_kind(),  aft_full_kind(),         aft_local_kind(),
+      aft_conv_kind(),    attention_kind(),        reformer_kind(),
+      synthesizer_kind(), linear_attention_kind(), performer_kind(),
+      sparse_kind(),      image_local1d_kind(),    image_local2d_kind(),
+      lambda_kind()};
   return all;
 }
 
-const Kind* find(const std::string& name) {
-  for (const Kind& kind : kinds())
+std::string shown(const base::Json& value) {
+  return value.is_number() ? base::shown(value.get<double>()) : value.dump();
+}
+
+bool fits(const MixerKind& kind, bool causal) {
+  return causal ? kind.causal : kind.non_causal;
+}
+
+const MixerKind* find(const std::string& name) {
+  for (const MixerKind& kind : kinds())
     if (kind.name == name) return &kind;
   return nullptr;
 }
 
-bool fits(const Kind& kind, bool causal) {
-  return kind.can == kBoth || (kind.can == kCausal) == causal;
-}
-
 }  // namespace
 
+const MixerKind& mixer_traits(const std::string& name) {
+  static const MixerKind none;
+  const MixerKind* kind = find(name);
+  return kind ? *kind : none;
+}
+
+const std::vector<std::string>& mixer_keys() {
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> keys;
+    for (const MixerKind& kind : kinds())
+      for (const auto& item : kind.defaults.items())
+        if (std::find(keys.begin(), keys.end(), item.key()) == keys.end())
+          keys.push_back(item.key());
+    return keys;
+  }();
+  return all;
+}
+
 std::shared_ptr<Mixer> make_mixer(const MixerOptions& options) {
-  const Kind* kind = find(options.kind);
+  const MixerKind* kind = find(options.kind);
   TORCH_CHECK(kind && fits(*kind, options.causal), "mixer must be one of ",
               c10::Join(", ", mixer_kinds(options.causal)), ", got '",
               options.kind, "'",
               !kind            ? ""
               : options.causal ? ", which is never causal"
                                : ", which is always causal");
-  TORCH_CHECK(options.gumbel == 0 || options.kind == "aft-conv",
-              "mixer: gumbel is for aft-conv and must be 0 for ", options.kind,
-              ", got ", options.gumbel);
+  for (const MixerKind& other : kinds()) {
+    const std::string& key = other.exclusive;
+    if (key.empty() || kind->has(key) || !options.values.contains(key))
+      continue;
+    const base::Json &value = options.values[key],
+                     &standard = other.defaults[key];
+    TORCH_CHECK(value == standard, "mixer: ", key, " is for ", other.name,
+                " and must be ", shown(standard), " for ", kind->name, ", got ",
+                shown(value));
+  }
   return kind->make(options);
 }
 
 const std::vector<std::string>& mixer_kinds(bool causal) {
   const auto list = [](bool c) {
     std::vector<std::string> names;
-    for (const Kind& kind : kinds())
-      if (fits(kind, c)) names.emplace_back(kind.name);
+    for (const MixerKind& kind : kinds())
+      if (fits(kind, c)) names.push_back(kind.name);
     return names;
   };
   static const std::vector<std::string> with = list(true),
@@ -170,14 +95,35 @@ const std::vector<std::string>& mixer_kinds(bool causal) {
   return causal ? with : without;
 }
 
-bool has_max_len(const std::string& kind) {
-  const Kind* known = find(kind);
-  return known && known->has_max_len;
+base::Json MixerConfig::keys() const {
+  base::Json all = traits().defaults;
+  if (all.is_null()) all = base::Json::object();
+  for (const MixerKind& kind : kinds()) {
+    if (!fits(kind, causal)) continue;
+    for (const auto& item : kind.defaults.items())
+      if (!all.contains(item.key())) all[item.key()] = item.value();
+  }
+  for (const auto& item : defaults_.items()) all[item.key()] = item.value();
+  return all;
 }
 
-bool keeps_all(const std::string& kind) {
-  const Kind* known = find(kind);
-  return known && known->keeps_all;
+base::Json MixerConfig::get(const std::string& key) const {
+  return options().values.value(key, base::Json());
+}
+
+void MixerConfig::check_name() const {
+  const auto& names = mixer_kinds(causal);
+  TORCH_CHECK(std::find(names.begin(), names.end(), name) != names.end(),
+              "model.mixer must be one of ", c10::Join(", ", names), ", got '",
+              name, "'");
+}
+
+MixerOptions MixerConfig::options() const {
+  MixerOptions out;
+  out.kind = name, out.causal = causal;
+  out.values = keys();
+  out.values.update(given_);
+  return out;
 }
 
 }  // namespace aft::nn

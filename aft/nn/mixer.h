@@ -1,13 +1,19 @@
 // The interface of the mixers: modules that take the place of attention, [B, T,
-// dim] to [B, T, dim], and the factory that creates them by name.
+// dim] to [B, T, dim]; and their registry, which creates them by name and knows
+// their options and traits.
 #pragma once
 
-#include <torch/nn/module.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/common.h>
+#include <torch/nn/modules/container/any_value.h>
+#include <torch/nn/pimpl.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "aft/base/config.h"
 #include "aft/ops/stream.h"
 
 namespace aft::nn {
@@ -42,47 +48,168 @@ class Mixer : public virtual torch::nn::Module {
   /// deeper networks initialise it with smaller values. Undefined if there is
   /// none.
   virtual torch::Tensor last_weight() const = 0;
+
+ protected:
+  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 };
 
-/// Options of all mixers. Each mixer reads those that it needs.
+/// What creates a mixer.
 struct MixerOptions {
-  std::string kind;     ///< one of mixer_kinds(causal)
+  std::string kind;  ///< one of mixer_kinds(causal)
+  // Determined by the model.
   int64_t dim = 0;      ///< channels
   int64_t max_len = 0;  ///< maximum length, for biases per position
-  /// aft-local: |t - j| < window; aft-conv: number of taps; sparse: the stride;
-  /// reformer: positions per chunk; image-local1d: positions per block.
-  int64_t window = 32;
-  int64_t grid = 1;    ///< aft-conv: dimensions, with `window` taps each
-  int64_t rank = 128;  ///< aft-full, aft-local: rank of w = u v^T
-  bool dense = false;  ///< aft-full, aft-local: w itself is the parameter
-  int64_t heads = 8;   ///< all kinds except aft-simple, -full and -local
   bool causal = true;
-  bool out = true;  ///< AFT, lambda: output projection; others always have one
-  // The paper's ablations.
-  std::string gate =
-      "sigmoid";             ///< AFT: activation of the query; none: no query
-  bool window_only = false;  ///< aft-local, aft-conv: -inf outside, not 0
-  bool naive = false;        ///< aft-conv: w itself is the parameter
-  double gumbel = 0;         ///< aft-conv: one sampled position per head
-  // Options of the baselines.
-  int64_t layer = 0;     ///< sparse: local in even layers, strided in odd ones
-  int64_t rounds = 4;    ///< reformer: rounds of hashing
-  int64_t features = 0;  ///< performer; 0: floor(d ln d), d = dim / heads
-  int64_t rows = 0;      ///< lambda: rows of the largest grid
-  /// lambda: columns of the largest grid; image-local2d: positions per row.
-  int64_t columns = 0;
+  int64_t grid = 1;     ///< dimensions of the grid of positions
+  int64_t rows = 0;     ///< of the largest grid
+  int64_t columns = 0;  ///< of the largest grid, or of a sequence's image
+  int64_t layer = 0;    ///< index of the block
+  /// Values for the configuration keys of MixerKind::defaults. Keys that the
+  /// mixer does not declare are ignored.
+  base::Json values = base::Json::object();
 };
 
+/// A mixer by name: its options and traits. Each mixer defines its own in its
+/// .cc file; the list is in mixer.cc.
+struct MixerKind {
+  std::string name;
+  /// The configuration keys that the mixer declares, with default values.
+  base::Json defaults;
+  std::function<std::shared_ptr<Mixer>(const MixerOptions&)> make;
+
+  bool causal = true, non_causal = true;  ///< what it supports
+  bool aft = false;  ///< a variant of the Attention Free Transformer
+  /// Multi-head attention as in ViT: files of other programs hold its weights.
+  bool attention = false;
+  /// A stream keeps all past positions, so that its state and the cost of a
+  /// step grow with the position.
+  bool grows = false;
+  /// Limited to max_len positions. A classifier works only at the image size of
+  /// training.
+  bool has_max_len = false;
+  /// The positions form a grid, which leaves no place for a class token.
+  bool needs_grid = false;
+  /// Whether a classifier adds position embeddings by default.
+  bool position_embeddings = true;
+  /// Biases depend on relative positions, so that they fit every image size.
+  bool relative_biases = false;
+  /// The option "window" must be odd if not causal.
+  bool odd_window = false;
+  /// Heads of a model made from the weights of attention; 0: as many as there.
+  int64_t imported_heads = 0;
+  /// A key that is an error with any other mixer unless it has its default.
+  std::string exclusive;
+  /// Memory of training: values kept for backward, per position and layer,
+  /// including the block but not the inside of its MLP: kept_channels dim +
+  /// kept_scores heads T. 0: unknown.
+  double kept_channels = 0, kept_scores = 0;
+
+  bool has(const std::string& key) const { return defaults.contains(key); }
+};
+
+/// Returns a kind whose configuration keys are the `fields` (base/config.h) of
+/// options_of(MixerOptions), the options of Impl as the model determines them.
+template <class Impl, class OptionsOf>
+MixerKind mixer_kind(const char* name, OptionsOf options_of) {
+  MixerKind kind;
+  kind.name = name;
+  kind.defaults = base::to_json(options_of(MixerOptions()));
+  kind.make = [options_of, keys = kind.defaults](const MixerOptions& o) {
+    base::Json own = base::Json::object();
+    for (const auto& item : o.values.items())
+      if (keys.contains(item.key())) own[item.key()] = item.value();
+    auto options = options_of(o);
+    base::from_json(own, options, "model");
+    return std::make_shared<Impl>(options);
+  };
+  return kind;
+}
+
 /// Returns a new mixer with torch's default initial weights. Throws c10::Error
-/// if the kind is unknown or the options do not fit it.
+/// if the kind is unknown or the options do not fit it, base::ConfigError if a
+/// value has the wrong type.
 std::shared_ptr<Mixer> make_mixer(const MixerOptions& options);
 /// The kinds that support causal mixing, or those that support non-causal
 /// mixing.
 const std::vector<std::string>& mixer_kinds(bool causal);
-/// Whether forward and step are limited to max_len positions.
-bool has_max_len(const std::string& kind);
-/// Whether a stream keeps all past positions, so that its state and the cost of
-/// a step grow with the position.
-bool keeps_all(const std::string& kind);
+/// The configuration keys of all mixers.
+const std::vector<std::string>& mixer_keys();
+/// Returns a kind without options or traits if the name is unknown.
+const MixerKind& mixer_traits(const std::string& name);
+
+/// The mixer of a model: the keys "mixer" and those that the mixer declares, in
+/// the configuration of the model.
+class MixerConfig {
+ public:
+  /// defaults: the model's own, instead of those of the mixers.
+  MixerConfig(std::string name, bool causal, base::Json defaults)
+      : name(std::move(name)), causal(causal), defaults_(std::move(defaults)) {}
+
+  std::string name;  ///< one of mixer_kinds(causal)
+  bool causal;
+
+  MixerConfig& operator=(const std::string& other) {
+    name = other;
+    return *this;
+  }
+  operator const std::string&() const { return name; }
+
+  /// The value of an option, given or default; null if no mixer declares it.
+  base::Json get(const std::string& key) const;
+  template <class T>
+  T get(const std::string& key) const {
+    return get(key).get<T>();
+  }
+  MixerConfig& set(const base::Json& values) {
+    given_.update(values);
+    return *this;
+  }
+  const MixerKind& traits() const { return mixer_traits(name); }
+  /// Throws c10::Error, for model.mixer, unless the name is one of
+  /// mixer_kinds(causal).
+  void check_name() const;
+  /// The options of the mixers, without those that the model determines.
+  MixerOptions options() const;
+
+  /// As in base/config.h. Reading accepts the keys of all mixers, so that a
+  /// configuration may choose another mixer without removing the options of the
+  /// previous one. Writing omits defaults of keys that the mixer does not
+  /// declare.
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("mixer", s.name);
+    const base::Json keys = s.keys();
+    for (const auto& item : keys.items()) {
+      const std::string& key = item.key();
+      const base::Json& standard = item.value();
+      const base::Json value = s.given_.value(key, standard);
+      if constexpr (std::is_const_v<Self>)
+        if (!s.traits().has(key) && value == standard) continue;
+      const auto visit = [&](auto x) {
+        f(key.c_str(), x);
+        if constexpr (!std::is_const_v<Self>) {
+          if (base::Json(x) == standard)
+            s.given_.erase(key);
+          else
+            s.given_[key] = x;
+        }
+      };
+      if (standard.is_boolean())
+        visit(value.template get<bool>());
+      else if (standard.is_number_integer())
+        visit(value.template get<int64_t>());
+      else if (standard.is_number())
+        visit(value.template get<double>());
+      else
+        visit(value.template get<std::string>());
+    }
+  }
+
+ private:
+  /// The keys of all mixers, with the default values of this one.
+  base::Json keys() const;
+
+  base::Json defaults_, given_ = base::Json::object();
+};
 
 }  // namespace aft::nn

@@ -4,33 +4,40 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/modules/linear.h>
 
+#include <memory>
+#include <utility>
+
 #include "aft/ops/linear.h"
 #include "aft/ops/pointwise.h"
 
 namespace aft::nn {
 
-class PackedLinear {
+class PackedLinear : public torch::nn::Linear {
  public:
-  /// Packs the weights of a layer and frees the originals. Does nothing if
-  /// there is no kernel for them.
-  void pack(torch::nn::Linear& linear) {
-    packed_ = ops::PackedWeights(linear->weight, linear->bias);
-    if (!packed_.defined()) return;
-    for (torch::Tensor* x : {&linear->weight, &linear->bias})
+  PackedLinear(std::nullptr_t) : Linear(nullptr) {}
+  PackedLinear(std::shared_ptr<torch::nn::LinearImpl> linear)
+      : Linear(std::move(linear)) {}
+
+  /// Packs the weights and frees the originals. Does nothing if there is no
+  /// kernel for them.
+  void pack() { pack(get()->weight, get()->bias); }
+  /// Packs other weights instead of its own, and frees its own.
+  void pack(const torch::Tensor& weight, const torch::Tensor& bias) {
+    packed_ = ops::PackedWeights(weight, bias);
+    if (!is_packed()) return;
+    for (torch::Tensor* x : {&get()->weight, &get()->bias})
       if (x->defined()) x->set_data(at::empty({0}, x->options()));
   }
-  bool defined() const { return packed_.defined(); }
+  bool is_packed() const { return packed_.defined(); }
 
-  /// Applies the packed weights, or `linear` if nothing was packed.
-  torch::Tensor operator()(const torch::nn::Linear& linear,
-                           const torch::Tensor& x) const {
-    if (!packed_.defined()) return ops::affine(x, linear->weight, linear->bias);
-    return packed()(x);
+  torch::Tensor operator()(const torch::Tensor& x) const {
+    return is_packed() ? packed()(x)
+                       : ops::affine(x, get()->weight, get()->bias);
   }
   /// The packed weights. Throws c10::Error if gradients are enabled.
   const ops::PackedWeights& packed() const {
     TORCH_CHECK(!at::GradMode::is_enabled(),
-                "a folded model is for inference: it has no gradients");
+                "a model packed for inference has no gradients");
     return packed_;
   }
 

@@ -80,23 +80,21 @@ torch::Tensor orthogonal_features(int64_t m, int64_t d,
   return rows * gaussian({m, d}).norm(2, {1}, true);
 }
 
-PerformerImpl::PerformerImpl(const PerformerOptions& o) : options(o) {
-  reset();
+MixerKind performer_kind() {
+  return mixer_kind<PerformerImpl>("performer", [](const MixerOptions& o) {
+    return PerformerOptions(o.dim, 8).causal(o.causal);
+  });
 }
 
 void PerformerImpl::reset() {
-  check_heads("Performer", options.dim(), options.heads());
   TORCH_CHECK(options.features() >= 0,
               "Performer: features must be 0 or more, got ",
               options.features());
   TORCH_CHECK(options.redraw_every() >= 0,
               "Performer: redraw_every must be 0 or more, got ",
               options.redraw_every());
-  using torch::nn::Linear;
-  qkv = register_module("qkv", Linear(options.dim(), 3 * options.dim()));
-  out = register_module("out", Linear(options.dim(), options.dim()));
-  qkv_ = out_ = PackedLinear();
-  const int64_t d = options.dim() / options.heads();
+  make_layers({"Performer", options.dim(), options.heads(), options.causal()});
+  const int64_t d = head_dim();
   const double rule = static_cast<double>(d) * std::log(d);
   const int64_t m = options.features() > 0
                         ? options.features()
@@ -113,21 +111,18 @@ void PerformerImpl::redraw(uint64_t seed) {
                                   at::detail::createCPUGenerator(seed)));
 }
 
-void PerformerImpl::pack_for_inference() { qkv_.pack(qkv), out_.pack(out); }
-
 void PerformerImpl::pretty_print(std::ostream& stream) const {
-  stream << "Performer(dim=" << options.dim() << ", heads=" << options.heads()
-         << ", features=" << features()
-         << ", redraw_every=" << options.redraw_every()
-         << ", causal=" << (options.causal() ? "true" : "false") << ")";
+  print(stream, ", features=" + std::to_string(features()) +
+                    ", redraw_every=" + std::to_string(options.redraw_every()));
 }
 
 torch::Tensor PerformerImpl::forward(const torch::Tensor& x,
                                      const torch::Tensor& mask) {
-  check_sequence("Performer", x, options.dim());
-  const int64_t T = x.size(1), d = options.dim() / options.heads(),
+  check_sequence(x);
+  check_mask(mask, x);
+  const int64_t T = x.size(1), d = head_dim(),
                 C = chunk_length(T, features(), d, options.causal());
-  const auto parts = qkv_(qkv, x).chunk(3, 2);
+  const auto parts = project(x);
   const auto chunk = [&](int i) {
     return chunks(parts[i], options.heads(), C);
   };
@@ -137,31 +132,31 @@ torch::Tensor PerformerImpl::forward(const torch::Tensor& x,
   const auto key = Features::apply(chunk(1), scaled);
   Tensor k = key[0], c = key[1];
   if (mask.defined()) {
-    const Tensor padded = chunks_of_mask("Performer", mask, x.size(0), T, C);
+    const Tensor padded = chunks(mask.unsqueeze(2), 1, C);
     k = k.masked_fill(padded, 0);
     c = c.masked_fill(padded.squeeze(-1), kPadded);
   }
   const Tensor y = prefix_attend(q, k, chunk(2), c, 0, options.causal());
-  return out_(out, unchunk(y, T));
+  return out(unchunk(y, T));
 }
 
 ops::Stream PerformerImpl::start(int64_t B) const {
-  return start_prefix(
-      "Performer", options.causal(), /*with_c=*/true,
-      {B, options.heads(), features(), options.dim() / options.heads()},
-      qkv->weight.options());
+  check_stream(B);
+  return start_prefix(/*with_c=*/true,
+                      {B, options.heads(), features(), head_dim()},
+                      qkv->weight.options());
 }
 
 torch::Tensor PerformerImpl::step(const torch::Tensor& x, ops::Stream& stream) {
   at::NoGradGuard no_grad;
-  check_position("Performer", x, options.dim());
-  const Tensor now = qkv_(qkv, x).view({x.size(0), 3, options.heads(), -1});
+  check_position(x);
+  const Tensor now = qkv(x).view({x.size(0), 3, options.heads(), -1});
   const auto qk = Features::apply(now.narrow(1, 0, 2),
                                   omega * std::pow(omega.size(1), -0.25));
   const Tensor y =
       prefix_step("Performer", stream, qk[0].select(1, 0), qk[0].select(1, 1),
                   now.select(1, 2), qk[1].select(1, 1).unsqueeze(-1), 0);
-  return out_(out, y.flatten(1));
+  return out(y.flatten(1));
 }
 
 }  // namespace aft::nn

@@ -24,19 +24,16 @@
 // for the features.
 #pragma once
 
-#include <torch/nn/cloneable.h>
-#include <torch/nn/modules/common.h>
-#include <torch/nn/modules/container/any_value.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
-
-#include "aft/nn/mixer.h"
-#include "aft/nn/packed_linear.h"
+#include "aft/nn/heads.h"
 
 namespace aft::nn {
 
 struct PerformerOptions {
   PerformerOptions(int64_t dim, int64_t heads) : dim_(dim), heads_(heads) {}
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("heads", s.heads()), f("features", s.features());
+  }
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, heads);
   TORCH_ARG(bool, causal) = false;
@@ -47,35 +44,29 @@ struct PerformerOptions {
   TORCH_ARG(int64_t, redraw_every) = 1000;
 };
 
-/// Parameters: Linear qkv [3 dim, dim], whose rows are [q; k; v], and out.
+/// See QkvMixer for the parameters.
 /// Buffer: omega [m, d], shared by all heads.
-class PerformerImpl : public torch::nn::Cloneable<PerformerImpl>, public Mixer {
+class PerformerImpl : public torch::nn::Cloneable<PerformerImpl>,
+                      public QkvMixer {
  public:
-  explicit PerformerImpl(const PerformerOptions& options);
+  explicit PerformerImpl(const PerformerOptions& o) : options(o) { reset(); }
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
-  torch::Tensor last_weight() const override { return out->weight; }
-  void pack_for_inference() override;
   /// Redraws omega, from the seed alone, if redraw_every divides the seed.
   void redraw(uint64_t seed) override;
   /// The number of features m.
   int64_t features() const { return omega.size(0); }
 
   PerformerOptions options;
-  torch::nn::Linear qkv{nullptr}, out{nullptr};
   torch::Tensor omega;
-
- protected:
-  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
-
- private:
-  PackedLinear qkv_, out_;
 };
 TORCH_MODULE(Performer);
+
+MixerKind performer_kind();
 
 /// Returns m rows of d elements, in double. Each row is distributed as N(0,
 /// 1)^d; rows [i d, (i + 1) d) are orthogonal. Uses torch's generator by

@@ -221,15 +221,6 @@ Tensor unchunk(const Tensor& y, int64_t T) {
   return y.permute({1, 0, 3, 2, 4}).flatten(3).flatten(1, 2).narrow(1, 0, T);
 }
 
-Tensor chunks_of_mask(const char* name, const Tensor& mask, int64_t B,
-                      int64_t T, int64_t C) {
-  TORCH_CHECK(mask.scalar_type() == at::kBool && mask.dim() == 2 &&
-                  mask.size(0) == B && mask.size(1) == T,
-              name, ": the mask must be bool [B, T] = [", B, ", ", T, "], got ",
-              mask.scalar_type(), " ", ops::shape_of(mask));
-  return chunks(mask.unsqueeze(2), 1, C);
-}
-
 Tensor prefix_attend(const Tensor& q, const Tensor& k, const Tensor& v,
                      const Tensor& c, double eps, bool causal) {
   if (causal) {
@@ -247,12 +238,8 @@ Tensor prefix_attend(const Tensor& q, const Tensor& k, const Tensor& v,
   return parts[0] / den.masked_fill(den == 0, 1);
 }
 
-ops::Stream start_prefix(const char* name, bool causal, bool with_c,
-                         at::IntArrayRef shape,
+ops::Stream start_prefix(bool with_c, at::IntArrayRef shape,
                          const at::TensorOptions& options) {
-  TORCH_CHECK(causal, name, ": streaming needs a causal layer");
-  TORCH_CHECK(shape[0] >= 1, name, ": a stream needs B of 1 or more, got ",
-              shape[0]);
   ops::Stream stream;
   const at::TensorOptions plain = options.requires_grad(false);
   stream.sums = at::zeros({shape[0], shape[1], shape[2], shape[3] + 1}, plain);

@@ -16,15 +16,11 @@ namespace aft::nn {
 /// elements); between chunks, prefix sums are used (T / C M D elements). Not
 /// causal: one chunk of length T.
 int64_t chunk_length(int64_t T, int64_t M, int64_t D, bool causal);
-/// Reshapes x [B, T, heads d] to [T / C, B, heads, C, d], padded with zeros at
-/// the end. A view if C divides T.
+/// Reshapes x [B, T, heads d], or a mask as [B, T, 1], to [T / C, B, heads, C,
+/// d], padded with zeros at the end. A view if C divides T.
 at::Tensor chunks(const at::Tensor& x, int64_t heads, int64_t C);
 /// The inverse: y [T / C, B, heads, C, D] to [B, T, heads D].
 at::Tensor unchunk(const at::Tensor& y, int64_t T);
-/// Reshapes a key padding mask for chunks of C: [T / C, B, 1, C, 1]. Throws
-/// c10::Error unless it is bool [B, T].
-at::Tensor chunks_of_mask(const char* name, const at::Tensor& mask, int64_t B,
-                          int64_t T, int64_t C);
 
 /// The equation above, on chunks: q, k [N, B, H, C, M] and v [N, B, H, C, D] to
 /// [N, B, H, C, D]; N = 1 if not causal. c [N, B, H, C] is finite, or undefined
@@ -38,8 +34,7 @@ at::Tensor prefix_attend(const at::Tensor& q, const at::Tensor& k,
 
 /// Returns an empty stream. `sums` [B, heads, M, D + 1] is sum_j e^(c_j - top)
 /// k_j [v_j, 1]^T. With c, ring_k [B, heads, 1] is top, the largest c so far.
-ops::Stream start_prefix(const char* name, bool causal, bool with_c,
-                         at::IntArrayRef shape,
+ops::Stream start_prefix(bool with_c, at::IntArrayRef shape,
                          const at::TensorOptions& options);
 /// Processes one position: q, k [B, H, M], v [B, H, D], c [B, H, 1] or
 /// undefined, to [B, H, D]. Not recorded by autograd.

@@ -257,11 +257,19 @@ struct Attend : torch::autograd::Function<Attend> {
 
 }  // namespace
 
-ReformerImpl::ReformerImpl(const ReformerOptions& o) : options(o) { reset(); }
+MixerKind reformer_kind() {
+  MixerKind kind =
+      mixer_kind<ReformerImpl>("reformer", [](const MixerOptions& o) {
+        return ReformerOptions(o.dim, 8).causal(o.causal).chunk(32).max_len(
+            o.max_len);
+      });
+  kind.grows = true;
+  return kind;
+}
 
 void ReformerImpl::reset() {
   const int64_t dim = options.dim(), b = options.buckets();
-  check_heads("Reformer", dim, options.heads());
+  set_shape({"Reformer", dim, options.heads(), options.causal()});
   TORCH_CHECK(options.chunk() >= 1 && options.rounds() >= 1,
               "Reformer: chunk and rounds must be 1 or more, got ",
               options.chunk(), " and ", options.rounds());
@@ -269,21 +277,16 @@ void ReformerImpl::reset() {
               "Reformer: buckets must be even, 1, or 0 for a choice by "
               "max_len, got ",
               b);
-  const auto layer = [&](const char* name) {
-    const torch::nn::Linear linear(dim, dim);
-    return named_children().contains(name) ? replace_module(name, linear)
-                                           : register_module(name, linear);
-  };
-  qk = layer("qk"), value = layer("value"), out = layer("out");
+  qk = linear("qk", dim), value = linear("value", dim);
+  out = linear("out", dim);
   if (buckets() > 1) {
-    const Tensor drawn = at::randn({options.rounds(), dim / options.heads(),
-                                    digits().count * digits().base / 2});
+    const Tensor drawn = at::randn(
+        {options.rounds(), head_dim(), digits().count * digits().base / 2});
     if (named_buffers(false).contains("rotations"))
       rotations.set_data(drawn);
     else
       rotations = register_buffer("rotations", drawn);
   }
-  qk_ = value_ = out_ = PackedLinear();
 }
 
 Digits ReformerImpl::digits() const {
@@ -302,34 +305,27 @@ void ReformerImpl::redraw(uint64_t seed) {
                             at::detail::createCPUGenerator(seed), at::kFloat));
 }
 
-void ReformerImpl::pack_for_inference() {
-  qk_.pack(qk), value_.pack(value), out_.pack(out);
-}
+void ReformerImpl::pack_for_inference() { qk.pack(), value.pack(), out.pack(); }
 
 void ReformerImpl::pretty_print(std::ostream& stream) const {
-  stream << "Reformer(dim=" << options.dim() << ", heads=" << options.heads()
-         << ", chunk=" << options.chunk() << ", rounds=" << options.rounds()
-         << ", buckets=" << buckets()
-         << ", causal=" << (options.causal() ? "true" : "false") << ")";
+  print(stream, ", chunk=" + std::to_string(options.chunk()) +
+                    ", rounds=" + std::to_string(options.rounds()) +
+                    ", buckets=" + std::to_string(buckets()));
 }
 
 torch::Tensor ReformerImpl::forward(const torch::Tensor& x,
                                     const torch::Tensor& mask) {
-  check_sequence("Reformer", x, options.dim());
+  check_sequence(x);
+  check_mask(mask, x);
   const int64_t B = x.size(0), T = x.size(1);
   Sizes s = sizes_of(*this, T);
   s.chunk = std::max<int64_t>(std::min(s.chunk, T), 1);  // avoids padding
-  const Tensor q = qk_(qk, x), v = value_(value, x);
+  const Tensor q = qk(x), v = value(x);
   const Tensor buckets = hash(q.detach().view({-1, s.d}), rotations, digits());
-  if (mask.defined()) {
-    TORCH_CHECK(mask.dim() == 2 && mask.size(0) == B && mask.size(1) == T &&
-                    mask.scalar_type() == at::kBool,
-                "Reformer: mask must be bool [B, T] = [", B, ", ", T, "], got ",
-                mask.scalar_type(), " ", ops::shape_of(mask));
+  if (mask.defined())
     buckets.view({s.rounds, B, T, s.heads})
         .masked_fill_(mask.cpu().view({1, B, T, 1}), -1);
-  }
-  return out_(out, Attend::apply(q, v, buckets, pack(s)));
+  return out(Attend::apply(q, v, buckets, pack(s)));
 }
 
 ops::Stream ReformerImpl::start(int64_t B) const {
@@ -337,19 +333,18 @@ ops::Stream ReformerImpl::start(int64_t B) const {
   // number of keys in each bucket.
   const Sizes s = sizes_of(*this, 1);
   const int64_t lists = s.heads * s.rounds, dim = options.dim();
-  ops::Stream stream = start_cache("Reformer", s.causal, B, dim + lists, dim,
-                                   qk->weight.options());
+  ops::Stream stream = start_cache(B, dim + lists, dim);
   stream.sums = at::zeros({B, lists, s.buckets}, at::kLong);
   return stream;
 }
 
 torch::Tensor ReformerImpl::step(const torch::Tensor& x, ops::Stream& stream) {
   at::NoGradGuard no_grad;
-  check_position("Reformer", x, options.dim());
+  check_position(x);
   const int64_t B = x.size(0), dim = options.dim();
   const Sizes s = sizes_of(*this, 1);
   const int64_t lists = s.heads * s.rounds;
-  const Tensor q = qk_(qk, x).view({B * s.heads, s.d});
+  const Tensor q = qk(x).view({B * s.heads, s.d});
   const Tensor bucket =
       hash(q, rotations, digits()).t().reshape({B, lists, 1}).to(at::kLong);
   const Tensor rank = stream.sums.gather(2, bucket);
@@ -361,7 +356,7 @@ torch::Tensor ReformerImpl::step(const torch::Tensor& x, ops::Stream& stream) {
                           .view({B, lists})
                           .to(q.options());
   remember(stream, at::cat({(q * inverse_length(q)).view({B, dim}), ours}, 1),
-           value_(value, x));
+           value(x));
   const int64_t seen = stream.position;
   const Tensor chunks = stream.ring_k.narrow(1, 0, seen).narrow(2, dim, lists),
                now = ours.unsqueeze(1);
@@ -386,7 +381,7 @@ torch::Tensor ReformerImpl::step(const torch::Tensor& x, ops::Stream& stream) {
     scores[-1].fill_(kSelf);
     y[row].copy_(at::mv(rows(stream.ring_v).t(), scores.softmax(0)));
   }
-  return out_(out, y.view({B, dim}));
+  return out(y.view({B, dim}));
 }
 
 }  // namespace aft::nn

@@ -5,20 +5,17 @@
 // d = dim / heads, over rounds r of hashing.
 #pragma once
 
-#include <torch/nn/cloneable.h>
-#include <torch/nn/modules/common.h>
-#include <torch/nn/modules/container/any_value.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
-
+#include "aft/nn/heads.h"
 #include "aft/nn/lsh.h"
-#include "aft/nn/mixer.h"
-#include "aft/nn/packed_linear.h"
 
 namespace aft::nn {
 
 struct ReformerOptions {
   ReformerOptions(int64_t dim, int64_t heads) : dim_(dim), heads_(heads) {}
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("heads", s.heads()), f("window", s.chunk()), f("rounds", s.rounds());
+  }
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, heads);
   TORCH_ARG(bool, causal) = false;
@@ -62,16 +59,16 @@ struct ReformerOptions {
 /// Parameters: Linear qk, value and out [dim, dim]. Buffer: rotations [rounds,
 /// d, count base / 2] (see Digits; buckets / 2 columns for one digit),
 /// undefined for one bucket.
-class ReformerImpl : public torch::nn::Cloneable<ReformerImpl>, public Mixer {
+class ReformerImpl : public torch::nn::Cloneable<ReformerImpl>,
+                     public MixerBase {
  public:
-  explicit ReformerImpl(const ReformerOptions& options);
+  explicit ReformerImpl(const ReformerOptions& o) : options(o) { reset(); }
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
-  torch::Tensor last_weight() const override { return out->weight; }
   void pack_for_inference() override;
   /// Draws new rotations, which depend only on the seed.
   void redraw(uint64_t seed) override;
@@ -81,15 +78,11 @@ class ReformerImpl : public torch::nn::Cloneable<ReformerImpl>, public Mixer {
   int64_t buckets() const { return digits().buckets(); }
 
   ReformerOptions options;
-  torch::nn::Linear qk{nullptr}, value{nullptr}, out{nullptr};
+  PackedLinear qk{nullptr}, value{nullptr};
   torch::Tensor rotations;
-
- protected:
-  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
-
- private:
-  PackedLinear qk_, value_, out_;
 };
 TORCH_MODULE(Reformer);
+
+MixerKind reformer_kind();
 
 }  // namespace aft::nn

@@ -263,55 +263,47 @@ Tensor take(const Tensor& x, const std::vector<Span>& spans) {
   return Part{Tile(), 0, x.size(0), 0, 1}.take(x, spans);
 }
 
-Tensor attend_tiles(const char* name, const Tensor& qkv, int64_t heads,
-                    const Tensor& padded, std::vector<Tile> tiles) {
-  TORCH_CHECK(
-      !padded.defined() ||
-          (padded.scalar_type() == at::kBool && padded.dim() == 2 &&
-           padded.size(0) == qkv.size(0) && padded.size(1) == qkv.size(1)),
-      name, ": key_padding_mask must be bool [B, T] = [", qkv.size(0), ", ",
-      qkv.size(1), "], got ", padded.scalar_type(), " ", ops::shape_of(padded));
+Tensor attend_tiles(const Tensor& qkv, int64_t heads, const Tensor& padded,
+                    std::vector<Tile> tiles) {
   return AttendTiles::apply(qkv, heads, ops::maybe(padded),
                             c10::make_intrusive<Plan>(std::move(tiles)));
 }
 
-SparseImpl::SparseImpl(const SparseOptions& o) : options(o) { reset(); }
+MixerKind sparse_kind() {
+  MixerKind kind = mixer_kind<SparseImpl>("sparse", [](const MixerOptions& o) {
+    return SparseOptions(o.dim, 8, 32)
+        .causal(o.causal)
+        .pattern(o.layer % 2 == 0 ? "local" : "strided");
+  });
+  kind.grows = true;  // in the strided layers
+  return kind;
+}
 
 void SparseImpl::reset() {
-  check_heads("Sparse", options.dim(), options.heads());
   TORCH_CHECK(options.stride() >= 1, "Sparse: stride must be 1 or more, got ",
               options.stride());
   TORCH_CHECK(local() || options.pattern() == "strided",
               "Sparse: pattern must be local or strided, got ",
               options.pattern());
-  const auto layer = [&](const char* name, int64_t outputs) {
-    const torch::nn::Linear linear(options.dim(), outputs);
-    return named_children().contains(name) ? replace_module(name, linear)
-                                           : register_module(name, linear);
-  };
-  qkv = layer("qkv", 3 * options.dim()), out = layer("out", options.dim());
-  qkv_ = out_ = PackedLinear();
+  make_layers({"Sparse", options.dim(), options.heads(), options.causal()});
 }
 
-void SparseImpl::pack_for_inference() { qkv_.pack(qkv), out_.pack(out); }
-
 void SparseImpl::pretty_print(std::ostream& stream) const {
-  stream << "Sparse(dim=" << options.dim() << ", heads=" << options.heads()
-         << ", stride=" << options.stride() << ", pattern=" << options.pattern()
-         << ", causal=" << (options.causal() ? "true" : "false") << ")";
+  print(stream, ", stride=" + std::to_string(options.stride()) +
+                    ", pattern=" + options.pattern());
 }
 
 Tensor SparseImpl::forward(const Tensor& x, const Tensor& mask) {
-  check_sequence("Sparse", x, options.dim());
+  check_sequence(x);
+  check_mask(mask, x);
   const auto tiles = local() ? local_tiles : strided_tiles;
-  return out_(out, attend_tiles("Sparse", qkv_(qkv, x), options.heads(), mask,
-                                tiles(x.size(1), options.stride(),
-                                      options.causal(), x.device())));
+  return out(attend_tiles(
+      qkv(x), options.heads(), mask,
+      tiles(x.size(1), options.stride(), options.causal(), x.device())));
 }
 
 ops::Stream SparseImpl::start(int64_t B) const {
-  ops::Stream stream = start_cache("Sparse", options.causal(), B, options.dim(),
-                                   options.dim(), qkv->weight.options());
+  ops::Stream stream = start_cache(B, options.dim(), options.dim());
   if (local()) {
     const std::vector<int64_t> ring{B, options.stride(), options.dim()};
     stream.ring_k = at::zeros(ring, stream.ring_k.options());
@@ -322,9 +314,9 @@ ops::Stream SparseImpl::start(int64_t B) const {
 
 Tensor SparseImpl::step(const Tensor& x, ops::Stream& stream) {
   at::NoGradGuard no_grad;
-  check_position("Sparse", x, options.dim());
+  check_position(x);
   const int64_t stride = options.stride(), t = stream.position;
-  const auto now = qkv_(qkv, x).chunk(3, 1);
+  const auto now = project(x);
   Tensor k, v;
   if (local()) {  // the order within the ring does not matter
     stream.ring_k.select(1, t % stride).copy_(now[1]);
@@ -337,7 +329,7 @@ Tensor SparseImpl::step(const Tensor& x, ops::Stream& stream) {
     k = stream.ring_k.slice(1, t % stride, t + 1, stride);
     v = stream.ring_v.slice(1, t % stride, t + 1, stride);
   }
-  return out_(out, attend_one(now[0], k, v, options.heads()));
+  return out(attend_one(now[0], k, v, options.heads()));
 }
 
 }  // namespace aft::nn

@@ -5,23 +5,20 @@
 // <= t if causal. Also the tiled attention that computes them.
 #pragma once
 
-#include <torch/nn/cloneable.h>
-#include <torch/nn/modules/common.h>
-#include <torch/nn/modules/container/any_value.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
-
 #include <string>
 #include <vector>
 
-#include "aft/nn/mixer.h"
-#include "aft/nn/packed_linear.h"
+#include "aft/nn/heads.h"
 
 namespace aft::nn {
 
 struct SparseOptions {
   SparseOptions(int64_t dim, int64_t heads, int64_t stride)
       : dim_(dim), heads_(heads), stride_(stride) {}
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("heads", s.heads()), f("window", s.stride());
+  }
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, heads);
   TORCH_ARG(int64_t, stride);
@@ -29,35 +26,29 @@ struct SparseOptions {
   TORCH_ARG(bool, causal) = false;
 };
 
-/// Parameters: Linear qkv [3 dim, dim], whose rows are [q; k; v], and out. Time
+/// See QkvMixer for the parameters. Time
 /// O(T stride dim) (local) or O(T T / stride dim) (strided); memory O(T dim),
 /// since backward recomputes the weights. A stream keeps the last `stride` keys
 /// and values (local), or all of them, of which a step reads every stride-th
 /// (strided).
-class SparseImpl : public torch::nn::Cloneable<SparseImpl>, public Mixer {
+class SparseImpl : public torch::nn::Cloneable<SparseImpl>, public QkvMixer {
  public:
-  explicit SparseImpl(const SparseOptions& options);
+  explicit SparseImpl(const SparseOptions& o) : options(o) { reset(); }
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
-  torch::Tensor last_weight() const override { return out->weight; }
-  void pack_for_inference() override;
 
   SparseOptions options;
-  torch::nn::Linear qkv{nullptr}, out{nullptr};
-
- protected:
-  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 
  private:
   bool local() const { return options.pattern() == "local"; }
-
-  PackedLinear qkv_, out_;
 };
 TORCH_MODULE(Sparse);
+
+MixerKind sparse_kind();
 
 /// The positions first + i step + j inner of a sequence, i < rows, j < columns:
 /// a rectangle of the sequence laid out in rows of `step`, or of its transpose.
@@ -86,8 +77,8 @@ constexpr int64_t kTile = 64;
 /// softmax(q k^T / sqrt(d)) v: qkv [B, T, 3 dim] to [B, T, dim]. Each position
 /// must be a query of exactly one tile. padded: bool [B, T] or undefined; a row
 /// that sees no key gives 0. Memory, also in backward: qkv, and buffers for a
-/// few tiles. Differentiable once. Throws c10::Error that starts with `name`.
-at::Tensor attend_tiles(const char* name, const at::Tensor& qkv, int64_t heads,
+/// few tiles. Differentiable once.
+at::Tensor attend_tiles(const at::Tensor& qkv, int64_t heads,
                         const at::Tensor& padded, std::vector<Tile> tiles);
 /// bool [queries, keys]: whether the key comes after the query.
 at::Tensor comes_after(const Span& k, const Span& q, const at::Device& device);

@@ -5,20 +5,17 @@
 // T elements per head. Streaming keeps all values.
 #pragma once
 
-#include <torch/nn/cloneable.h>
-#include <torch/nn/modules/common.h>
-#include <torch/nn/modules/container/any_value.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
-
-#include "aft/nn/mixer.h"
-#include "aft/nn/packed_linear.h"
+#include "aft/nn/heads.h"
 
 namespace aft::nn {
 
 struct SynthesizerOptions {
   SynthesizerOptions(int64_t dim, int64_t heads, int64_t max_len)
       : dim_(dim), heads_(heads), max_len_(max_len) {}
+  template <class Self, class F>
+  static void fields(Self& s, const F& f) {
+    f("heads", s.heads());
+  }
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, heads);
   TORCH_ARG(int64_t, max_len);
@@ -33,31 +30,29 @@ struct SynthesizerOptions {
 /// Parameters: Linear hidden [dim, dim]: W1 of all heads, stacked; logits
 /// [max_len, dim / heads]: W2, shared by the heads; value and out [dim, dim].
 class SynthesizerImpl : public torch::nn::Cloneable<SynthesizerImpl>,
-                        public Mixer {
+                        public MixerBase {
  public:
-  explicit SynthesizerImpl(const SynthesizerOptions& options);
+  explicit SynthesizerImpl(const SynthesizerOptions& o) : options(o) {
+    reset();
+  }
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
-  torch::Tensor last_weight() const override { return out->weight; }
   void pack_for_inference() override;
 
   SynthesizerOptions options;
-  torch::nn::Linear hidden{nullptr}, logits{nullptr}, value{nullptr},
-      out{nullptr};
-
- protected:
-  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
+  PackedLinear hidden{nullptr}, value{nullptr};
+  torch::nn::Linear logits{nullptr};
 
  private:
   /// Returns the first n logits for rows [m, dim / heads]: [m, n].
   torch::Tensor first_logits(const torch::Tensor& rows, int64_t n) const;
-
-  PackedLinear hidden_, value_, out_;
 };
 TORCH_MODULE(Synthesizer);
+
+MixerKind synthesizer_kind();
 
 }  // namespace aft::nn

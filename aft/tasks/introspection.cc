@@ -96,7 +96,7 @@ std::vector<torch::Tensor> keys_of(models::ClassifierImpl& model,
   walk(model, images, [&](size_t, nn::Mixer& mixer, const torch::Tensor& x) {
     auto* aft = dynamic_cast<nn::AFTLayer*>(&mixer);
     TORCH_CHECK(aft, "only AFT mixers have keys; this model's mixer is ",
-                model.config.mixer);
+                model.config.mixer.name);
     out.push_back(on_grid(aft->key(x), model.token.defined() ? 1 : 0,
                           images.size(2) / patch, images.size(3) / patch));
   });
@@ -105,9 +105,9 @@ std::vector<torch::Tensor> keys_of(models::ClassifierImpl& model,
 
 RelativeAttention::RelativeAttention(models::ClassifierImpl& model)
     : model_(model) {
-  TORCH_CHECK(model.config.mixer == "attention",
+  TORCH_CHECK(model.config.mixer.traits().attention,
               "relative attention needs a model with the mixer attention, got ",
-              model.config.mixer);
+              model.config.mixer.name);
 }
 
 void RelativeAttention::add(const torch::Tensor& images) {
@@ -124,7 +124,8 @@ void RelativeAttention::add(const torch::Tensor& images) {
     };
     index_ = (offset(y, rows - 1) * across + offset(x, columns - 1)).flatten();
     sums_ = at::zeros(
-        {model_.config.layers, model_.config.heads, (2 * rows - 1) * across},
+        {model_.config.layers, model_.config.mixer.get<int64_t>("heads"),
+         (2 * rows - 1) * across},
         at::kDouble);
   }
   TORCH_CHECK(rows == rows_ && columns == columns_,

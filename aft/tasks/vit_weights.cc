@@ -96,7 +96,9 @@ class VitFile {
             "head.weight", "[classes, " + d + "]", head);
       c.classes = head[0];
     }
-    c.heads = heads != 0 ? heads : c.width % 64 == 0 ? c.width / 64 : 0;
+    c.mixer.set({{"heads", heads != 0          ? heads
+                           : c.width % 64 == 0 ? c.width / 64
+                                               : 0}});
     if (heads < 0 || (heads > 0 && c.width % heads != 0))
       throw io::Error(path_ + ": heads must divide the width, " + d + ", got " +
                       std::to_string(heads));
@@ -274,7 +276,7 @@ torch::Tensor source_of(const ClassifierWeights& weights,
   };
   const std::string value = ".mixer.value.";
   const size_t at = name.find(value);
-  if (at != std::string::npos && from.mixer == "attention") {
+  if (at != std::string::npos && from.mixer.traits().attention) {
     const torch::Tensor qkv = find(name.substr(0, at) + ".mixer.qkv." +
                                    name.substr(at + value.size()));
     return qkv.defined() ? qkv.narrow(0, 2 * from.width, from.width) : qkv;
@@ -282,12 +284,14 @@ torch::Tensor source_of(const ClassifierWeights& weights,
   const torch::Tensor x = find(name);
   if (!x.defined()) return x;
   if (name == "positions") return positions_for(from, to, x);
-  // Position biases are only meaningful on the same grid, and w of aft-conv has
-  // a different meaning with and without the reparameterisation.
+  // Position biases are only meaningful on the same grid, unless they are
+  // relative; w has a different meaning with and without the
+  // reparameterisation.
   if (ends(name, ".mixer.u") || ends(name, ".mixer.v") ||
       ends(name, ".mixer.w")) {
-    const bool same = from.mixer == "aft-conv"
-                          ? to.mixer == "aft-conv" && from.naive == to.naive
+    const bool same = from.mixer.traits().relative_biases
+                          ? to.mixer.name == from.mixer.name &&
+                                from.mixer.get("naive") == to.mixer.get("naive")
                           : from.rows == to.rows &&
                                 from.columns == to.columns &&
                                 from.pool == to.pool;
@@ -309,8 +313,9 @@ void check_same_body(const ClassifierWeights& weights,
   compare("layers", from.layers, to.layers);
   compare("width", from.width, to.width);
   compare("mlp", from.mlp, to.mlp), compare("patch", from.patch, to.patch);
-  if (from.mixer == "attention" && to.mixer == "attention" && from.heads > 0)
-    compare("heads", from.heads, to.heads);
+  const int64_t heads = from.mixer.get<int64_t>("heads");
+  if (from.mixer.traits().attention && to.mixer.traits().attention && heads > 0)
+    compare("heads", heads, to.mixer.get<int64_t>("heads"));
   if (!differences.empty())
     throw io::Error(weights.path +
                     ": its weights do not fit this model; expected the same "
@@ -348,8 +353,10 @@ Transfer initialise(models::ClassifierImpl& model, const std::string& path) {
   std::error_code none;
   if (std::filesystem::is_directory(path, none))
     return transfer(read_directory(path), model);
-  const bool attention = model.config.mixer == "attention";
-  return transfer(read_vit(path, attention ? model.config.heads : 0), model);
+  const nn::MixerConfig& mixer = model.config.mixer;
+  const int64_t heads =
+      mixer.traits().attention ? mixer.get<int64_t>("heads") : 0;
+  return transfer(read_vit(path, heads), model);
 }
 
 models::NamedTensors export_names(const models::ClassifierImpl& model,
@@ -360,11 +367,12 @@ models::NamedTensors export_names(const models::ClassifierImpl& model,
     throw io::Error("names must be timm, hf or aft, got '" + style + "'");
   const models::ClassifierConfig& c = model.config;
   if (style == "hf" &&
-      (c.mixer != "attention" || c.pool != "token" || !c.positions))
+      (!c.mixer.traits().attention || c.pool != "token" || !c.positions))
     throw io::Error(
         "Hugging Face has names for attention with a class token and positions "
         "only, got " +
-        c.mixer + ", pool " + c.pool + (c.positions ? "" : ", no positions") +
+        c.mixer.name + ", pool " + c.pool +
+        (c.positions ? "" : ", no positions") +
         "; the names timm and aft are for all");
   models::NamedTensors out;
   for (const auto& [name, x] : ours) {

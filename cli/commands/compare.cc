@@ -13,6 +13,7 @@
 #include "aft/io/file.h"
 #include "aft/io/json_file.h"
 #include "aft/io/run_directory.h"
+#include "aft/nn/mixer.h"
 #include "aft/train/metrics.h"
 #include "cli/commands.h"
 #include "cli/measure/measure.h"
@@ -138,7 +139,7 @@ void train(const ComparedSystem& s, const Options& o,
 void evaluate(const ComparedSystem& s, const Options& o,
               const std::string& directory, ComparisonResult& result) {
   result.name = s.name;
-  result.aft = mixer_of(s).rfind("aft", 0) == 0;
+  result.aft = nn::mixer_traits(mixer_of(s)).aft;
   result.paper_test = figure(s.paper, {"test"});
   result.paper_rate =
       figure(s.paper, {"iterations_per_second", "images_per_second"});
@@ -156,8 +157,8 @@ void evaluate(const ComparedSystem& s, const Options& o,
 int reference(const std::vector<ComparedSystem>& systems,
               const std::vector<ComparisonResult>& results) {
   for (size_t i = 0; i < results.size(); ++i)
-    if (mixer_of(systems[i]) == "attention" && results[i].error.empty() &&
-        results[i].rate > 0)
+    if (nn::mixer_traits(mixer_of(systems[i])).attention &&
+        results[i].error.empty() && results[i].rate > 0)
       return static_cast<int>(i);
   return -1;
 }

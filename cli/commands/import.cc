@@ -61,24 +61,26 @@ void check_options(const ImportOptions& o) {
   if (std::find(kinds.begin(), kinds.end(), o.to) == kinds.end())
     throw UsageError("import: --to must be one of " + c10::Join(", ", kinds) +
                      ", got '" + o.to + "'");
-  const auto check = [&](const char* option, int64_t value,
-                         const std::vector<std::string>& mixers) {
-    if (value == 0 ||
-        std::find(mixers.begin(), mixers.end(), o.to) != mixers.end())
-      return;
+  const auto check = [&](const char* option, int64_t value, const char* key) {
+    if (value == 0 || nn::mixer_traits(o.to).has(key)) return;
+    std::vector<std::string> mixers;
+    for (const std::string& kind : kinds)
+      if (nn::mixer_traits(kind).has(key)) mixers.push_back(kind);
     throw UsageError(std::string("import: ") + option + " is for --to " +
-                     mixers[0] + " or " + mixers[1] + ", got " + o.to);
+                     c10::Join(", ", mixers) + ", got " + o.to);
   };
-  check("--heads", o.heads, {"attention", "aft-conv"});
-  check("--kernel", o.kernel, {"aft-conv", "aft-local"});
-  check("--rank", o.rank, {"aft-full", "aft-local"});
+  check("--heads", o.heads, "heads");
+  check("--kernel", o.kernel, "window");
+  check("--rank", o.rank, "rank");
 }
 
 int64_t choose_heads(const ImportOptions& o,
                      const models::ClassifierConfig& from) {
   if (o.heads > 0) return o.heads;
-  if (o.to == "aft-conv" && from.width % 32 == 0) return 32;
-  if (from.heads > 0) return from.heads;
+  const int64_t own = nn::mixer_traits(o.to).imported_heads,
+                theirs = from.mixer.get<int64_t>("heads");
+  if (own > 0 && from.width % own == 0) return own;
+  if (theirs > 0) return theirs;
   throw UsageError("import: " + o.file +
                    " does not record the number of heads, and its width, " +
                    std::to_string(from.width) +
@@ -92,7 +94,7 @@ base::Json make_config(const ImportOptions& o,
                    {"width", from.width},
                    {"mlp", from.mlp},
                    {"patch", from.patch}};
-  if (o.to == "attention" || o.to == "aft-conv")
+  if (nn::mixer_traits(o.to).has("heads"))
     model["heads"] = choose_heads(o, from);
   if (o.kernel > 0) model["window"] = o.kernel;
   if (o.rank > 0) model["rank"] = o.rank;
@@ -139,7 +141,7 @@ class Output {
 void import_weights(const ImportOptions& o) {
   check_options(o);
   const tasks::ClassifierWeights weights =
-      tasks::read_vit(o.file, o.to == "attention" ? o.heads : 0);
+      tasks::read_vit(o.file, nn::mixer_traits(o.to).attention ? o.heads : 0);
   const base::Json config = make_config(o, weights.config);
   torch::manual_seed(o.seed);
   models::Classifier model(
@@ -157,8 +159,8 @@ void import_weights(const ImportOptions& o) {
   int64_t parameters = 0;
   for (const auto& p : model->parameters()) parameters += p.numel();
   const models::ClassifierConfig& c = model->config;
-  std::cout << o.out << ": " << c.mixer << ", " << c.layers << " layers of "
-            << c.width << ", " << parameters << " parameters, "
+  std::cout << o.out << ": " << c.mixer.name << ", " << c.layers
+            << " layers of " << c.width << ", " << parameters << " parameters, "
             << c.rows * c.patch << "x" << c.columns * c.patch << " pixels, "
             << c.classes << " classes\n"
             << "  from " << o.file << ": " << tasks::summary(taken.copied)

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "aft/nn/mixer.h"
 #include "aft/tasks/memory_limit.h"
 #include "aft/tasks/presets.h"
 #include "cli/commands.h"
@@ -29,47 +30,24 @@ std::string part_of(const std::string& name) {
   return name.substr(0, name.find('.'));
 }
 
-/// The sizes that determine the memory of training a stack of mixer blocks.
-struct Shape {
-  std::string mixer;
-  int64_t layers, width, length, mlp, heads;
-  int64_t outputs;  // of the head per token
-};
-
-Shape shape(const base::Json& m) {
-  const bool sequence = m.contains("length");
-  return {m["mixer"],
-          m["layers"],
-          m["width"],
-          sequence ? m["length"].get<int64_t>()
-                   : m["rows"].get<int64_t>() * m["columns"].get<int64_t>(),
-          m["mlp"],
-          m["heads"],
-          sequence ? m["vocabulary"].get<int64_t>() : 0};
-}
-
 /// Estimates the bytes that a training process needs: the program, weights,
 /// gradients and two moments, and per token what the layers keep for backward.
 /// Fitted to measurements of `aft-bench train`, and within 30 % of them. 0:
-/// unknown, for networks and mixers other than AFT and attention.
+/// unknown, for networks and some mixers.
 double training_bytes(const base::Json& model, const train::TrainConfig& t,
                       double parameters) {
-  const std::string kind = model.value("mixer", "");
-  if (kind != "attention" && kind.rfind("aft-", 0) != 0) return 0;
-  const Shape m = shape(model);
-  const double tokens = static_cast<double>(t.batch_size) *
-                        static_cast<double>(m.length),
-               d = static_cast<double>(m.width),
-               mlp = static_cast<double>(m.mlp),
-               layers = static_cast<double>(m.layers);
-  // Inputs and outputs of both norms, q, k, v, r, den, y, the hidden layer of
-  // the MLP; in addition what backward allocates for one layer.
-  double kept = d * (12 + mlp);
-  if (m.mixer == "attention") {
-    kept = d * (10 + mlp) +
-           2.5 * static_cast<double>(m.heads) * static_cast<double>(m.length);
-  }
-  const double passing = kept + 5.0 * static_cast<double>(m.outputs);
+  const nn::MixerKind& mixer = nn::mixer_traits(model.value("mixer", ""));
+  if (mixer.kept_channels == 0) return 0;
+  const auto value = [&](const char* key) { return model.value(key, 0.0); };
+  const bool sequence = model.contains("length");
+  const double length = sequence ? value("length")
+                                 : value("rows") * value("columns"),
+               tokens = static_cast<double>(t.batch_size) * length,
+               d = value("width"), layers = value("layers");
+  // Per position, what all layers keep, and what backward holds of one layer.
+  const double kept = d * (mixer.kept_channels + value("mlp")) +
+                      mixer.kept_scores * value("heads") * length;
+  const double passing = kept + 5.0 * (sequence ? value("vocabulary") : 0);
   return 2e8 + 4 * (4 * parameters +
                     tokens * (layers * (t.recompute ? d : kept) + passing));
 }
@@ -132,8 +110,9 @@ void info(const Options& o) {
   std::cout << table({"part", "parameters"}, rows, 1) << "\n";
   if (bytes > 0)
     std::cout << "state per stream: " << count(bytes) << "B"
-              << (nn::keeps_all(config["mixer"]) ? " at the model's length"
-                                                 : ", at any length")
+              << (nn::mixer_traits(config["mixer"]).grows
+                      ? " at the model's length"
+                      : ", at any length")
               << "\n";
   if (memory > 0)
     std::cout << "training memory: about " << count(memory) << "B at batch "

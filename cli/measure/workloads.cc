@@ -46,7 +46,7 @@ ClassifierRun::ClassifierRun(const base::Json& config,
       const double rows = linear == blocks->head.get() ? 1 : T;
       flops_ += 2 * static_cast<double>(linear->weight.numel()) * rows;
     }
-    if (c.mixer == "attention")
+    if (c.mixer.traits().attention)
       flops_ += 4 * T * T * static_cast<double>(c.width * c.layers);
   }
   if (!weights.empty()) tasks::load_weights(weights, *model_);

@@ -1,5 +1,5 @@
-// Classifiers: parameter counts to the unit, sizes of images, the paper's
-// ablations, and that inference gives what training's forward gives.
+// Classifiers: exact numbers of parameters, image sizes, the paper's ablations,
+// and inference against the forward pass of training.
 #include "aft/models/classifier.h"
 
 #include <gtest/gtest.h>
@@ -17,16 +17,18 @@ namespace {
 ClassifierConfig sized(const std::string& mixer, int64_t width, int64_t heads,
                        int64_t window = 11, int64_t grid = 14) {
   ClassifierConfig c;
-  c.mixer = mixer, c.width = width, c.heads = heads, c.window = window;
+  c.mixer = mixer, c.width = width;
+  c.mixer.set({{"heads", heads}, {"window", window}});
   c.rows = c.columns = grid;
   c.follow_mixer();
   return c;
 }
 
-/// Four patches of 4 x 4 each way, 7 classes.
+/// 4 x 4 patches of 4 x 4 pixels, 7 classes.
 ClassifierConfig small(const std::string& mixer) {
   ClassifierConfig c = sized(mixer, 16, 4, 3, 4);
-  c.layers = 2, c.patch = 4, c.classes = 7, c.rank = 3;
+  c.layers = 2, c.patch = 4, c.classes = 7;
+  c.mixer.set({{"rank", 3}});
   return c;
 }
 
@@ -42,10 +44,10 @@ std::string message(const std::function<void()>& f) {
   } catch (const c10::Error& e) {
     return e.what_without_backtrace();
   }
-  return "nothing was thrown";
+  return "no error";
 }
 
-TEST(Classifier, ParametersToTheUnit) {
+TEST(Classifier, NumberOfParameters) {
   EXPECT_EQ(parameters(sized("attention", 192, 3)), 5717416);
   EXPECT_EQ(parameters(sized("attention", 384, 6)), 22050664);
   EXPECT_EQ(parameters(sized("attention", 768, 12, 11, 24)), 86859496);
@@ -58,11 +60,11 @@ TEST(Classifier, ParametersToTheUnit) {
   EXPECT_EQ(parameters(sized("aft-conv", 384, 384, 15)), 23020648);
   EXPECT_EQ(parameters(sized("lambda", 192, 3)), 4820584);
   EXPECT_EQ(parameters(sized("lambda", 384, 6)), 17682472);
-  // The paper prints 79.7 M.
+  // Published: 79.7 M.
   EXPECT_EQ(parameters(sized("aft-conv", 768, 32, 25, 24)), 79864552);
 }
 
-TEST(Classifier, AnyMixerLearns) {
+TEST(Classifier, EveryMixerHasGradients) {
   for (const std::string& mixer : nn::mixer_kinds(false)) {
     torch::manual_seed(1);
     Classifier model(small(mixer));
@@ -71,7 +73,7 @@ TEST(Classifier, AnyMixerLearns) {
     y.log_softmax(-1).select(1, 2).sum().backward();
     for (const auto& p : model->named_parameters()) {
       ASSERT_TRUE(p.value().grad().defined()) << mixer << " " << p.key();
-      // With gamma = 0 the raw kernels learn only once gamma has moved.
+      // Initially gamma = 0, and the raw kernels have no gradient.
       const bool raw =
           mixer == "aft-conv" && p.key().find("mixer.w") != std::string::npos;
       if (!raw) {
@@ -89,7 +91,7 @@ TEST(Classifier, InferenceEqualsTraining) {
     for (auto& p : model->parameters())
       p.data().add_(0.1 * torch::randn_like(p));
     const torch::Tensor x = torch::randn({5, 3, 16, 16});
-    model->eval();  // norms over a batch are others in training
+    model->eval();  // batch norms differ in training
     const torch::Tensor expected = model->forward(x).detach();
     torch::NoGradGuard no_grad;
     const double size = expected.abs().max().item<double>();
@@ -98,12 +100,12 @@ TEST(Classifier, InferenceEqualsTraining) {
     };
     EXPECT_LE(differs(), 1e-5 * size) << mixer;
     model->pack_for_inference();
-    EXPECT_LE(differs(), 1e-5 * size) << mixer << ", folded";
-    // Each image for itself, whatever stands beside it.
+    EXPECT_LE(differs(), 1e-5 * size) << mixer << ", packed";
+    // Independent of the other images in the batch.
     const torch::Tensor alone = model->forward(x.narrow(0, 3, 1));
     EXPECT_LE((alone[0] - expected[3]).abs().max().item<double>(), 1e-5 * size)
         << mixer;
-    // What is folded has no gradients, and says so.
+    // Gradients of a packed model are an error.
     torch::AutoGradMode on(true);
     EXPECT_THROW(model->forward(x), c10::Error) << mixer;
   }
@@ -126,7 +128,7 @@ TEST(Classifier, RecomputedGradientsAreTheSame) {
   }
 }
 
-TEST(Classifier, TakesAnySizeWhereThereAreNoPairs) {
+TEST(Classifier, AnySizeWithoutPairBiases) {
   for (const char* mixer : {"aft-conv", "attention", "aft-simple"}) {
     Classifier model(small(mixer));
     for (const auto& [h, w] : {std::pair<int64_t, int64_t>{16, 16},
@@ -151,10 +153,9 @@ TEST(Classifier, TakesAnySizeWhereThereAreNoPairs) {
   }
 }
 
-TEST(Classifier, ConvolutionalLogitsDoNotDependOnWhereThingsAre) {
-  // Global average pooling over a grid: a picture that is moved by whole
-  // patches on a plain ground, far from the borders, reads the same, up to
-  // what the borders of the window see.
+TEST(Classifier, ConvolutionalLogitsAreTranslationInvariant) {
+  // Global average pooling over a grid: an object far from the borders of a
+  // constant image gives the same logits after a move by whole patches.
   ClassifierConfig c = small("aft-conv");
   c.rows = c.columns = 12, c.layers = 1;
   Classifier model(c);
@@ -182,8 +183,8 @@ TEST(Classifier, PositionsAreInterpolated) {
       interpolate_positions(p, 1, rows, columns, 2 * rows, 2 * columns);
   ASSERT_EQ(wide.size(0), 1 + 4 * rows * columns);
   EXPECT_TRUE(torch::equal(wide[0], p[0]));
-  // Far from the border: pixel centres at (i + 0.5) / 2 - 0.5, and of its four
-  // neighbours those of the cubic with a = -0.75.
+  // Far from the border: pixel centres are at (i + 0.5) / 2 - 0.5, and the four
+  // neighbours are weighted by the cubic with a = -0.75.
   const auto cubic = [](double i) {
     const double x = (i + 0.5) / 2 - 0.5, from = std::floor(x);
     double sum = 0;
@@ -212,17 +213,19 @@ TEST(Classifier, AblationsReachTheMixer) {
   };
   const ClassifierConfig base = small("aft-conv");
   ClassifierConfig none = base, only = base, naive = base, dense;
-  none.gate = "none", only.window_only = true, naive.naive = true;
+  none.mixer.set({{"gate", "none"}});
+  only.mixer.set({{"window_only", true}});
+  naive.mixer.set({{"naive", true}});
   EXPECT_EQ(parameters(base) - parameters(none), 2 * (16 * 16 + 16));
   EXPECT_EQ(parameters(base) - parameters(naive), 2 * 2 * 4);
   EXPECT_FALSE(torch::allclose(logits(base), logits(only)));
   dense = small("aft-full");
   const int64_t factorised = parameters(dense);
-  dense.dense = true;
+  dense.mixer.set({{"dense", true}});
   EXPECT_EQ(parameters(dense) - factorised, 2 * (17 * 17 - 2 * 17 * 3));
   for (const int64_t window : {3, 5, 7, 27}) {
     ClassifierConfig c = base;
-    c.window = window;
+    c.mixer.set({{"window", window}});
     EXPECT_EQ(parameters(c) - parameters(base), 2 * 4 * (window * window - 9));
     EXPECT_TRUE(torch::isfinite(logits(c)).all().item<bool>());
   }
@@ -238,7 +241,7 @@ TEST(Classifier, DropPathDropsSamplesAndKeepsTheMean) {
   const torch::Tensor y = block->forward(x, 17);
   block->eval();
   const torch::Tensor branch = block->forward(x.narrow(0, 0, 1)) - x[0];
-  // Samples that pass by both branches come out as they went in.
+  // Samples that skip both branches are unchanged.
   const double passed =
       (y == x).all(2).all(1).to(at::kDouble).mean().item<double>();
   EXPECT_NEAR(passed, 0.25 * 0.25, 0.015);
@@ -248,7 +251,7 @@ TEST(Classifier, DropPathDropsSamplesAndKeepsTheMean) {
   EXPECT_GT(branch.abs().max().item<double>(), 0);
 }
 
-TEST(Classifier, BadInput) {
+TEST(Classifier, InvalidArguments) {
   const auto made = [](const std::function<void(ClassifierConfig&)>& change) {
     ClassifierConfig c = small("aft-conv");
     change(c);
@@ -260,12 +263,17 @@ TEST(Classifier, BadInput) {
   has(made([](auto& c) { c.layers = 0; }), "model.layers must be 1 or more");
   has(made([](auto& c) { c.pool = "max"; }), "token or mean, got 'max'");
   has(made([](auto& c) { c.pool = "token"; }), "model.pool must be mean");
-  has(made([](auto& c) { c.window = 4; }), "model.window must be odd");
-  has(made([](auto& c) { c.heads = 5; }),
+  has(made([](auto& c) {
+        c.mixer.set({{"window", 4}});
+      }),
+      "model.window must be odd");
+  has(made([](auto& c) {
+        c.mixer.set({{"heads", 5}});
+      }),
       "model.heads must divide model.width = 16");
   has(made([](auto& c) { c.mixer = "aft-cone"; }),
       "model.mixer must be one of");
-  has(made([](auto& c) { c.gate = "cosh"; }), "cosh");
+  has(made([](auto& c) { c.mixer.set({{"gate", "cosh"}}); }), "cosh");
   has(made([](auto& c) { c.drop_path = 1; }),
       "model.drop_path must be in [0, 1)");
   Classifier model(small("aft-conv"));

@@ -1,5 +1,5 @@
-// The mixture of logistics against its definition in long double, and that
-// what comes out are probabilities.
+// The mixture of logistics against its definition in long double, and the sums
+// of its probabilities.
 #include "aft/models/logistic_mixture.h"
 
 #include <gtest/gtest.h>
@@ -25,11 +25,11 @@ Real bin(Real mean, Real log_scale, int64_t v) {
              low = (x - mean - half) * inverse;
   if (v == 0) return F(high);
   if (v == 255) return F(-low);
-  // On the side where the function is small, so that nothing is lost.
+  // On the side where the function is small, to avoid cancellation.
   return low > 0 ? F(-low) - F(-high) : F(high) - F(low);
 }
 
-/// p(r), p(r, g) and p(r, g, b) of one pixel, from its 10 K numbers.
+/// p(r), p(r, g) and p(r, g, b) of one pixel, from its 10 K parameters.
 std::vector<Real> oracle(const std::vector<double>& p,
                          const std::vector<int64_t>& v) {
   const size_t K = p.size() / 10;
@@ -74,7 +74,7 @@ torch::Tensor parameters_of(const Case& c, std::vector<int64_t> shape,
     p.narrow(1, K + 3 * K * channel, K).mul_(c.means);
     p.narrow(1, 2 * K + 3 * K * channel, K).uniform_(c.scale_low, c.scale_high);
   }
-  // What float can hold, so that both sides have the same.
+  // Rounded to float, so that both sides have the same input.
   return p.to(torch::kFloat).to(torch::kDouble);
 }
 
@@ -83,13 +83,13 @@ std::vector<double> numbers(const torch::Tensor& x) {
   return {y.data_ptr<double>(), y.data_ptr<double>() + y.numel()};
 }
 
-/// Values with both ends among them.
+/// Values that include 0 and 255.
 torch::Tensor some_values(int64_t B, int64_t H, int64_t W) {
   torch::Tensor v = torch::randint(-30, 286, {B, H, W, 3}, torch::kLong);
   return v.clamp(0, 255);
 }
 
-TEST(LogisticMixture, IsItsDefinition) {
+TEST(LogisticMixture, MatchesItsDefinition) {
   const int64_t B = 2, H = 5, W = 6;
   for (const Case& c : kCases) {
     for (const int64_t K : {1, 3, 10}) {
@@ -133,7 +133,7 @@ TEST(LogisticMixture, ConditionalsSumToOne) {
           (all.to(torch::kDouble).exp().sum(1) - 1).abs().max().item<double>(),
           3e-6)
           << c.name << " " << channel;
-      // The same as asking for each value in turn, 16 x 16 pixels of them.
+      // Equals log_prob of each value, for 16 x 16 pixels.
       torch::Tensor each = v.view({B, 1, 1, 3}).expand({B, 16, 16, 3}).clone();
       each.select(3, channel).copy_(torch::arange(256).view({16, 16}));
       const torch::Tensor wide =
@@ -202,7 +202,7 @@ TEST(LogisticMixture, FiniteForHugeParameters) {
   }
 }
 
-TEST(LogisticMixture, LaterChannelsDoNotReachEarlierOnes) {
+TEST(LogisticMixture, LaterChannelsDoNotAffectEarlierOnes) {
   torch::manual_seed(11);
   const torch::Tensor p = parameters_of(kCases[0], {3, 4, 4}, 4)
                               .to(torch::kFloat),
@@ -218,12 +218,12 @@ TEST(LogisticMixture, LaterChannelsDoNotReachEarlierOnes) {
   }
 }
 
-TEST(LogisticMixture, BadInput) {
+TEST(LogisticMixture, InvalidArguments) {
   const auto fails = [](const std::function<void()>& f,
                         const std::string& part) {
     try {
       f();
-      ADD_FAILURE() << "nothing was thrown, expected " << part;
+      ADD_FAILURE() << "no error, expected " << part;
     } catch (const c10::Error& e) {
       const std::string text = e.what_without_backtrace();
       EXPECT_NE(text.find(part), std::string::npos) << text;

@@ -1,5 +1,5 @@
-// What every model of pictures must do, from the definition of PixelModel:
-// nothing looks ahead, distributions are distributions, gradients reach all.
+// Checks that the tests of image models share: causality, distributions,
+// gradients and training.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ inline std::string message(const std::function<void()>& f) {
   } catch (const c10::Error& e) {
     return e.what_without_backtrace();
   }
-  return "nothing was thrown";
+  return "no error";
 }
 
 inline torch::Tensor random_values(int64_t B, int64_t H, int64_t W,
@@ -32,21 +32,21 @@ inline torch::Tensor random_values(int64_t B, int64_t H, int64_t W,
   return torch::randint(256, {B, H, W, 3}, torch::kLong);
 }
 
-/// What the networks read of values, in double: colours in [-1, 1], ones.
+/// The input of the networks for values, in double: colours in [-1, 1], ones.
 inline torch::Tensor image_of(const torch::Tensor& values) {
   const torch::Tensor x =
       values.permute({0, 3, 1, 2}).to(torch::kDouble) / 127.5 - 1;
   return torch::cat({x, torch::ones_like(x.narrow(1, 0, 1))}, 1);
 }
 
-/// Moved by one along dim, zeros first.
+/// Shifted by one along dim; the first becomes zeros.
 inline torch::Tensor moved(const torch::Tensor& x, int64_t dim) {
   torch::Tensor y = x.roll(1, dim);
   y.select(dim, 0).zero_();
   return y;
 }
 
-/// The convolutions and gated blocks of a network, by their names.
+/// Applies the convolutions and gated blocks of a network by name.
 struct Parts {
   torch::nn::Module& model;
 
@@ -59,8 +59,8 @@ struct Parts {
   }
 };
 
-/// Changing any sub-pixel leaves all before it as they were, to the last bit,
-/// and is seen by itself and by some after it.
+/// Changing a sub-pixel leaves all preceding log-probabilities bit-identical,
+/// and changes its own and some later ones.
 inline void expect_nothing_looks_ahead(PixelModel& model,
                                        const torch::Tensor& values) {
   torch::NoGradGuard no_grad;
@@ -75,17 +75,18 @@ inline void expect_nothing_looks_ahead(PixelModel& model,
     at.copy_((at + 101).remainder(256));
     const torch::Tensor after = model.log_prob(other).flatten(1);
     EXPECT_TRUE(torch::equal(after.narrow(1, 0, i), before.narrow(1, 0, i)))
-        << "sub-pixel " << i << " is seen before it stands";
+        << "sub-pixel " << i << " affects earlier ones";
     EXPECT_FALSE(torch::equal(after.select(1, i), before.select(1, i))) << i;
     if (i + 1 < n) {
       EXPECT_FALSE(torch::equal(after.narrow(1, i + 1, n - i - 1),
                                 before.narrow(1, i + 1, n - i - 1)))
-          << "sub-pixel " << i << " is seen by none after it";
+          << "sub-pixel " << i << " affects no later one";
     }
   }
 }
 
-/// The parameters of a pixel depend on every pixel before: no blind spot.
+/// The distribution of a pixel depends on every preceding pixel: there is no
+/// blind spot.
 inline void expect_all_before_is_seen(PixelModel& model,
                                       const torch::Tensor& values, int64_t row,
                                       int64_t column) {
@@ -104,8 +105,8 @@ inline void expect_all_before_is_seen(PixelModel& model,
   model.to(torch::kFloat);
 }
 
-/// Of every sub-pixel: sums to one, says of the value that stands there what
-/// log_prob says, and does not see what stands there and after it.
+/// For every sub-pixel, distribution() sums to one, agrees with log_prob, and
+/// ignores the values of this sub-pixel and those after it.
 inline void expect_distributions(PixelModel& model,
                                  const torch::Tensor& values) {
   torch::NoGradGuard no_grad;
@@ -135,7 +136,7 @@ inline void expect_distributions(PixelModel& model,
       torch::allclose(total, expected.to(torch::kDouble).sum(1), 1e-5, 1e-3));
 }
 
-/// Finite gradients, and a gradient for every parameter.
+/// Every parameter has a finite gradient that is not all zero.
 inline void expect_gradients(PixelModel& model, const torch::Tensor& values) {
   model.zero_grad();
   (-model.log_prob(values, 3).mean()).backward();
@@ -147,8 +148,8 @@ inline void expect_gradients(PixelModel& model, const torch::Tensor& values) {
   }
 }
 
-/// In double precision: log_prob is what it is in float, and the gradient of
-/// each parameter, along a random direction, that of finite differences.
+/// log_prob agrees in float and double; in double, the gradient of each
+/// parameter along a random direction agrees with finite differences.
 inline void expect_finite_differences(PixelModel& model,
                                       const torch::Tensor& values) {
   torch::manual_seed(12);
@@ -181,7 +182,7 @@ inline void expect_finite_differences(PixelModel& model,
   model.to(torch::kFloat);
 }
 
-/// Bits a sub-pixel before and after some steps on one picture.
+/// Returns the bits per sub-pixel before and after some steps on one image.
 inline std::pair<double, double> overfit(PixelModel& model,
                                          const torch::Tensor& values, int steps,
                                          double rate) {
@@ -197,89 +198,6 @@ inline std::pair<double, double> overfit(PixelModel& model,
     if (i == 0) first = last;
   }
   return {first, last};
-}
-
-/// RawImages of one value: finite at first, and after training that makes the
-/// distribution as narrow as it can be.
-inline void expect_constant_pictures(PixelModel& model) {
-  for (const int64_t value : {0, 255, 128}) {
-    const torch::Tensor flat = torch::full({2, 5, 6, 3}, value, torch::kLong);
-    expect_gradients(model, flat);
-    const auto [first, last] = overfit(model, flat, 20, 0.03);
-    EXPECT_TRUE(std::isfinite(first) && std::isfinite(last)) << value;
-    EXPECT_LT(last, first) << value;
-    for (const auto& p : model.parameters())
-      ASSERT_TRUE(torch::isfinite(p).all().item<bool>()) << value;
-  }
-}
-
-/// Seeds decide everything: weights of two that were made alike are the same
-/// to the last bit, at first and after some steps.
-inline void expect_same_again(
-    const std::function<std::shared_ptr<PixelModel>()>& make) {
-  const auto trained = [&](uint64_t seed, int steps) {
-    torch::manual_seed(seed);
-    const auto model = make();
-    if (steps > 0) overfit(*model, random_values(2, 4, 5), steps, 0.01);
-    std::vector<torch::Tensor> flat;
-    for (const auto& p : model->parameters())
-      flat.push_back(p.detach().flatten());
-    return torch::cat(flat);
-  };
-  for (const int steps : {0, 3})
-    EXPECT_TRUE(torch::equal(trained(1, steps), trained(1, steps))) << steps;
-  EXPECT_FALSE(torch::equal(trained(1, 0), trained(2, 0)));
-}
-
-/// In training the seed chooses what is dropped; otherwise nothing is.
-inline void expect_dropout_by_seed(PixelModel& model,
-                                   const torch::Tensor& values) {
-  torch::NoGradGuard no_grad;
-  model.train();
-  const torch::Tensor y = model.log_prob(values, 5);
-  EXPECT_TRUE(torch::equal(model.log_prob(values, 5), y));
-  EXPECT_FALSE(torch::equal(model.log_prob(values, 6), y));
-  const torch::Tensor all = model.distribution(values, 1, 1, 1);
-  model.eval();
-  const torch::Tensor whole = model.log_prob(values, 5);
-  EXPECT_FALSE(torch::equal(whole, y));
-  EXPECT_TRUE(torch::equal(model.log_prob(values, 6), whole));
-  EXPECT_TRUE(torch::equal(model.distribution(values, 1, 1, 1), all));
-}
-
-/// `name` opens each error.
-inline void expect_errors(PixelModel& model, const std::string& name) {
-  const auto has = [&](const std::string& text, const std::string& part) {
-    EXPECT_EQ(text.find(name + ":"), 0u) << text;
-    EXPECT_NE(text.find(part), std::string::npos) << text;
-  };
-  const auto of = [&](const torch::Tensor& x) {
-    return message([&] { model.log_prob(x); });
-  };
-  const torch::Tensor good = random_values(2, 4, 4);
-  has(of(good[0]), "values must be int64 [B, H, W, 3]");
-  has(of(good.narrow(3, 0, 2)), "[2, 4, 4, 2]");
-  has(of(good.permute({0, 3, 1, 2})), "[2, 3, 4, 4]");
-  has(of(good.to(torch::kFloat)), "int64");
-  has(of(good.narrow(1, 0, 0)), "[2, 0, 4, 3]");
-  has(of(good + 256), "in [0, 256)");
-  has(of(good - 256), "in [0, 256)");
-  for (const auto& p : std::vector<std::vector<int64_t>>{
-           {4, 0, 0}, {0, 4, 0}, {0, 0, 3}, {-1, 0, 0}, {0, -1, 0}}) {
-    has(message([&] { model.distribution(good, p[0], p[1], p[2]); }),
-        "row, column and channel must be inside [2, 4, 4, 3]");
-  }
-  has(message([&] { model.distribution(good[0], 0, 0, 0); }), "int64 [B, H,");
-}
-
-/// A smooth picture of H x W with a bright corner.
-inline torch::Tensor smooth_picture(int64_t H, int64_t W) {
-  torch::Tensor x = torch::empty({1, H, W, 3}, torch::kLong);
-  for (int64_t h = 0; h < H; ++h)
-    for (int64_t w = 0; w < W; ++w)
-      for (int64_t c = 0; c < 3; ++c)
-        x[0][h][w][c] = h < 2 && w < 2 ? 255 : 20 + 10 * h + 12 * w + 30 * c;
-  return x;
 }
 
 }  // namespace aft::models

@@ -1,5 +1,5 @@
-// A residual network of bottlenecks in plain loops over doubles, from its
-// definition: what ResNet is judged against.
+// A bottleneck residual network in plain loops over doubles, as reference for
+// ResNet.
 #pragma once
 
 #include <torch/torch.h>
@@ -15,7 +15,7 @@
 
 namespace aft::models {
 
-/// One picture, or a feature map: [C][H][W] in one vector.
+/// An image or feature map [C][H][W] in one vector.
 struct Map {
   int64_t C, H, W;
   std::vector<double> x;
@@ -27,7 +27,7 @@ struct Map {
 };
 using Batch = std::vector<Map>;
 
-/// The network in plain loops, from the parameters by their names.
+/// The network in plain loops, from its parameters by name.
 class Plain {
  public:
   Plain(const ResNet& model, bool training) : training_(training) {

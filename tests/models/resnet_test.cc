@@ -1,5 +1,5 @@
-// Residual networks: counts of parameters to the unit, every number against
-// plain loops, batch statistics, folding.
+// Residual networks: exact numbers of parameters, results against plain loops,
+// batch statistics, packing.
 #include "aft/models/resnet.h"
 
 #include <gtest/gtest.h>
@@ -36,10 +36,10 @@ std::string message(const std::function<void()>& f) {
   } catch (const c10::Error& e) {
     return e.what_without_backtrace();
   }
-  return "nothing was thrown";
+  return "no error";
 }
 
-/// Everything away from its first value, running statistics too.
+/// Moves parameters and running statistics away from their initial values.
 void stir(ResNet& model) {
   torch::NoGradGuard no_grad;
   for (auto& p : model->parameters())
@@ -53,11 +53,11 @@ void stir(ResNet& model) {
   }
 }
 
-TEST(ResNet, ParametersToTheUnit) {
+TEST(ResNet, NumberOfParameters) {
   EXPECT_EQ(parameters(sized(50, 64, 1000)), 25557032);
   EXPECT_EQ(parameters(sized(101, 64, 1000)), 44549160);
   EXPECT_EQ(parameters(sized(152, 64, 1000)), 60192808);
-  // One block a stage: stem, blocks, head.
+  // One block per stage: stem, blocks, head.
   int64_t expected = 3 * 8 * 49 + 2 * 8, in = 8;
   for (int64_t inner = 8; inner <= 64; inner *= 2) {
     const int64_t out = 4 * inner;
@@ -66,7 +66,7 @@ TEST(ResNet, ParametersToTheUnit) {
     in = out;
   }
   EXPECT_EQ(parameters(sized(14, 8, 5)), expected + (256 + 1) * 5);
-  // With two, the second reads what the first wrote.
+  // With two, the second reads the output of the first.
   for (int64_t inner = 8; inner <= 64; inner *= 2)
     expected += 2 * 4 * inner * inner + 9 * inner * inner + 2 * (2 + 4) * inner;
   EXPECT_EQ(parameters(sized(26, 8, 5)), expected + (256 + 1) * 5);
@@ -74,7 +74,7 @@ TEST(ResNet, ParametersToTheUnit) {
             expected + (256 + 1) * 5 - 3 * 8 * (49 - 9));
 }
 
-TEST(ResNet, NamesAndShapesAreTorchvisions) {
+TEST(ResNet, NamesAndShapesMatchTorchvision) {
   ResNet model(sized(50, 64, 1000));
   const auto all = model->named_parameters();
   EXPECT_EQ(all.size(), 161u);
@@ -95,7 +95,7 @@ TEST(ResNet, NamesAndShapesAreTorchvisions) {
   EXPECT_TRUE(model->named_buffers().contains("layer4.2.bn3.running_var"));
 }
 
-TEST(ResNet, FirstWeights) {
+TEST(ResNet, InitialWeights) {
   torch::manual_seed(1);
   ResNet model(sized(50, 64, 10));
   for (const auto& p : model->named_parameters()) {
@@ -111,7 +111,7 @@ TEST(ResNet, FirstWeights) {
   }
 }
 
-TEST(ResNet, EqualsPlainLoops) {
+TEST(ResNet, MatchesPlainLoops) {
   for (const bool small : {false, true}) {
     for (const int64_t layers : {14, 26}) {
       torch::manual_seed(3);
@@ -138,7 +138,7 @@ TEST(ResNet, EqualsPlainLoops) {
   }
 }
 
-TEST(ResNet, SinglePrecisionToo) {
+TEST(ResNet, SinglePrecision) {
   torch::manual_seed(4);
   ResNet model(sized(26, 8, 6));
   stir(model);
@@ -152,7 +152,7 @@ TEST(ResNet, SinglePrecisionToo) {
             1e-4 * exact.abs().max().item<double>());
 }
 
-TEST(ResNet, StatisticsOfTheBatchAndRunningOnes) {
+TEST(ResNet, BatchAndRunningStatistics) {
   torch::manual_seed(5);
   ResNet model(sized(14, 4, 3, true));
   const torch::Tensor x = torch::randn({6, 3, 16, 16}) * 2 + 1;
@@ -160,7 +160,8 @@ TEST(ResNet, StatisticsOfTheBatchAndRunningOnes) {
     return (a - b).abs().max().item<double>();
   };
   const torch::Tensor training = model->forward(x).detach();
-  // In training an image's neighbours matter, in evaluation they do not.
+  // In training the result for an image depends on the others in its batch, in
+  // evaluation it does not.
   EXPECT_GT(differs(model->forward(x.narrow(0, 0, 3)).detach(),
                     training.narrow(0, 0, 3)),
             1e-3);
@@ -172,8 +173,8 @@ TEST(ResNet, StatisticsOfTheBatchAndRunningOnes) {
               1e-5);
     EXPECT_GT(differs(all, training), 1e-3);
   }
-  // After the same batch many times the running statistics are its own, up to
-  // n and n - 1 numbers.
+  // After the same batch many times, the running statistics are those of the
+  // batch, up to the factor n / (n - 1).
   model->train();
   for (int i = 0; i < 100; ++i) model->forward(x);
   model->eval();
@@ -182,7 +183,7 @@ TEST(ResNet, StatisticsOfTheBatchAndRunningOnes) {
             0.05 * training.abs().max().item<double>());
 }
 
-TEST(ResNet, FoldedEqualsEvaluation) {
+TEST(ResNet, PackedEqualsEvaluation) {
   for (const bool small : {false, true}) {
     torch::manual_seed(6);
     ResNet model(sized(26, 8, 7, small));
@@ -201,12 +202,12 @@ TEST(ResNet, FoldedEqualsEvaluation) {
     const torch::Tensor alone = model->forward(x.narrow(0, 1, 1));
     EXPECT_LE((alone[0] - expected[1]).abs().max().item<double>(), 1e-4 * size);
     torch::AutoGradMode on(true);
-    EXPECT_NE(message([&] { model->forward(x); }).find("it has no gradients"),
+    EXPECT_NE(message([&] { model->forward(x); }).find("has no gradients"),
               std::string::npos);
   }
 }
 
-TEST(ResNet, GradientsReachAllParameters) {
+TEST(ResNet, EveryParameterHasAGradient) {
   for (const bool small : {false, true}) {
     torch::manual_seed(7);
     ResNet model(sized(26, 6, 5, small));
@@ -223,7 +224,7 @@ TEST(ResNet, GradientsReachAllParameters) {
   }
 }
 
-TEST(ResNet, GradientsAreDifferences) {
+TEST(ResNet, GradientsAreFiniteDifferences) {
   torch::manual_seed(8);
   ResNet model(sized(14, 3, 4, true));
   stir(model);
@@ -248,7 +249,7 @@ TEST(ResNet, GradientsAreDifferences) {
   }
 }
 
-TEST(ResNet, LearnsAFewPicturesByHeart) {
+TEST(ResNet, MemorisesAFewImages) {
   torch::manual_seed(9);
   ResNet model(sized(14, 8, 4, true));
   const torch::Tensor x = torch::randn({8, 3, 16, 16}),
@@ -289,7 +290,7 @@ TEST(ResNet, Clone) {
   }
   EXPECT_FALSE(copy->is_training());
   EXPECT_TRUE(torch::equal(copy->forward(x), y));
-  // Each has its own statistics and weights.
+  // Each has separate statistics and weights.
   copy->train();
   {
     torch::AutoGradMode on(true);
@@ -300,7 +301,7 @@ TEST(ResNet, Clone) {
   }
   for (auto& p : copy->parameters()) p.zero_();
   EXPECT_TRUE(torch::equal(model->forward(x), y));
-  // What the copy computes with is what it names as its parameters.
+  // The copy computes with its registered parameters.
   EXPECT_EQ(copy->forward(x).abs().max().item<double>(), 0);
   // Files keep parameters and statistics.
   std::stringstream file;
@@ -311,7 +312,7 @@ TEST(ResNet, Clone) {
   EXPECT_TRUE(torch::equal(read->forward(x), y));
 }
 
-TEST(ResNet, CloneOfWhatIsFolded) {
+TEST(ResNet, CloneOfAPackedModel) {
   torch::manual_seed(11);
   ResNet model(sized(14, 4, 3));
   stir(model);
@@ -333,7 +334,7 @@ TEST(ResNet, AnySize) {
     EXPECT_EQ(small->forward(torch::randn({2, 3, h, w})).sizes(),
               (std::vector<int64_t>{2, 3}));
   }
-  // Plain pictures, whose variance is 0, and huge ones.
+  // Constant images, whose variance is 0, and huge values.
   for (const double value : {0.0, 1e4}) {
     const torch::Tensor y = big->forward(torch::full({2, 3, 32, 32}, value));
     EXPECT_TRUE(y.isfinite().all().item<bool>()) << value;
@@ -343,7 +344,7 @@ TEST(ResNet, AnySize) {
   }
 }
 
-TEST(ResNet, BadInput) {
+TEST(ResNet, InvalidArguments) {
   const auto has = [](const std::string& text, const std::string& part) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   };
@@ -364,11 +365,11 @@ TEST(ResNet, BadInput) {
         small->forward(torch::zeros({2, 3, 8, 7}));
       }),
       "H and W 8 or more, got [2, 3, 8, 7]");
-  // One place of one image has no variance.
+  // One position of one image has no variance.
   has(message([&] {
         small->forward(torch::zeros({1, 3, 8, 8}));
       }),
-      "two or more numbers a channel");
+      "two or more elements per channel");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The language model with every mixer: streaming equals the parallel forward,
-// nothing leaks from the future, everything learns, blocks may be recomputed.
+// The sequence model with every mixer: step equals forward, causality,
+// gradients with recomputed blocks, initial weights.
 #include "aft/models/sequence_model.h"
 
 #include <gtest/gtest.h>
@@ -10,13 +10,13 @@ namespace {
 
 SequenceModelConfig small(const std::string& mixer) {
   SequenceModelConfig c;
-  c.mixer = mixer, c.layers = 2, c.width = 16, c.length = 12, c.window = 4;
-  c.rank = 3, c.heads = 4, c.vocabulary = 11, c.dropout = 0.2;
-  c.columns = 5;
+  c.mixer = mixer, c.layers = 2, c.width = 16, c.length = 12, c.columns = 5;
+  c.mixer.set({{"window", 4}, {"rank", 3}, {"heads", 4}});
+  c.vocabulary = 11, c.dropout = 0.2;
   return c;
 }
 
-/// Every mixer, with position embeddings and without.
+/// Every mixer, with and without position embeddings.
 template <class F>
 void for_each_model(const F& f) {
   for (const std::string& mixer : nn::mixer_kinds(true)) {
@@ -30,13 +30,13 @@ void for_each_model(const F& f) {
   }
 }
 
-/// Weights far from where they start: biases and gates that do something.
+/// Moves the weights far from their initial values.
 void stir(SequenceModel& model) {
   torch::NoGradGuard no_grad;
   for (auto& p : model->parameters()) p.add_(0.3 * torch::randn_like(p));
 }
 
-TEST(SequenceModel, StepIsForward) {
+TEST(SequenceModel, StepEqualsForward) {
   for_each_model([](SequenceModel model) {
     stir(model);
     model->eval();
@@ -48,14 +48,14 @@ TEST(SequenceModel, StepIsForward) {
       const torch::Tensor got = model->step(tokens.select(1, t), state);
       EXPECT_TRUE(torch::allclose(got, want.select(1, t), 1e-4, 1e-5)) << t;
     }
-    // A clone goes its own way.
+    // A clone is independent.
     const torch::Tensor again = model->step(tokens.select(1, 6), half);
     EXPECT_TRUE(torch::allclose(again, want.select(1, 6), 1e-4, 1e-5));
     EXPECT_EQ(half.position, 7);
   });
 }
 
-TEST(SequenceModel, TheFutureDoesNotMatter) {
+TEST(SequenceModel, BitExactlyCausal) {
   for_each_model([](SequenceModel model) {
     stir(model);
     model->eval();
@@ -68,7 +68,7 @@ TEST(SequenceModel, TheFutureDoesNotMatter) {
   });
 }
 
-TEST(SequenceModel, StreamsEndWhereTheModelDoes) {
+TEST(SequenceModel, StreamsEndAtTheLengthOfTheModel) {
   for_each_model([](SequenceModel model) {
     model->eval();
     SequenceModelState state = model->start(1);
@@ -82,7 +82,7 @@ TEST(SequenceModel, StreamsEndWhereTheModelDoes) {
       return;
     }
     for (int i = 0; i < 100; ++i) model->step(token, state);
-    if (nn::keeps_all(model->config.mixer)) {
+    if (model->config.mixer.traits().grows) {
       EXPECT_GT(state.bytes(), bytes);
     } else {
       EXPECT_EQ(state.bytes(), bytes);
@@ -90,7 +90,7 @@ TEST(SequenceModel, StreamsEndWhereTheModelDoes) {
   });
 }
 
-TEST(SequenceModel, DropoutFollowsItsSeed) {
+TEST(SequenceModel, DropoutFollowsTheSeed) {
   torch::manual_seed(1);
   SequenceModel model(small("aft-local"));
   const torch::Tensor tokens = torch::randint(11, {2, 12});
@@ -123,14 +123,14 @@ TEST(SequenceModel, RecomputedBlocksGiveTheSameGradients) {
     for (size_t i = 0; i < kept.size(); ++i) {
       ASSERT_EQ(kept[i].defined(), again[i].defined());
       if (!kept[i].defined()) continue;
-      // A pass that records divides twice, one that does not once: rounding.
+      // With autograd there are two divisions instead of one: rounding.
       EXPECT_LE((kept[i] - again[i]).abs().max().item<double>(), 1e-6 * scale)
           << i;
     }
   });
 }
 
-TEST(SequenceModel, FirstWeights) {
+TEST(SequenceModel, InitialWeights) {
   SequenceModelConfig c = small("aft-local");
   c.width = 128, c.layers = 8;
   torch::manual_seed(1);
@@ -144,7 +144,7 @@ TEST(SequenceModel, FirstWeights) {
   EXPECT_EQ(model->blocks[3]->fc1->bias.abs().max().item<double>(), 0);
 }
 
-TEST(SequenceModel, WrongConfigurations) {
+TEST(SequenceModel, InvalidConfigurations) {
   const auto message = [](SequenceModelConfig c) -> std::string {
     try {
       SequenceModel model(c);
@@ -156,7 +156,7 @@ TEST(SequenceModel, WrongConfigurations) {
   SequenceModelConfig c = small("aft-lokal");
   EXPECT_NE(message(c).find("aft-local"), std::string::npos);
   EXPECT_NE(message(c).find("aft-lokal"), std::string::npos);
-  c = small("attention"), c.heads = 3;
+  c = small("attention"), c.mixer.set({{"heads", 3}});
   EXPECT_NE(message(c).find("heads must divide dim = 16, got 3"),
             std::string::npos);
   c = small("aft-simple"), c.layers = 0;

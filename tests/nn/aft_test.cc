@@ -38,13 +38,13 @@ void for_each_causal(const F& f) {
                                       .gate("none")));
 }
 
-/// Biases as far from their start as training takes them.
+/// Biases of the size that training gives them.
 void shake_biases(torch::nn::Module& m) {
   at::NoGradGuard no_grad;
   for (auto& p : m.named_parameters(false)) p.value().normal_(0, 1);
 }
 
-TEST(Modules, KeepTheShapeOfSelfAttention) {
+TEST(Modules, KeepTheShape) {
   for_each_causal([](const auto& m) {
     for (int64_t T : {1, 7, 20})
       EXPECT_EQ(m->forward(torch::randn({3, T, kDim})).sizes(),
@@ -70,7 +70,7 @@ TEST(Modules, GridsAreSequencesInRowMajorOrder) {
       torch::equal(m(x), flat.transpose(1, 2).reshape({2, kDim, 4, 6})));
 }
 
-TEST(Modules, AreTheirOperatorBetweenProjections) {
+TEST(Modules, EqualTheirOperatorBetweenProjections) {
   torch::manual_seed(3);
   AFTLocal m(AFTLocalOptions(kDim, kLen, 5).rank(4).causal(true));
   shake_biases(*m);
@@ -111,7 +111,7 @@ TEST(Modules, HaveTheParametersOfThePaper) {
   EXPECT_NEAR(full->v.std().item<double>(), 0.01, 0.001);
 }
 
-TEST(Modules, ConvStartsAsSimpleAndReparameterisesPerHead) {
+TEST(Modules, ConvIsInitiallySimpleAndReparameterisesPerHead) {
   torch::manual_seed(4);
   AFTConv m(AFTConvOptions(kDim, 3, {3, 3}));
   EXPECT_EQ(largest(m->bias()), 0);
@@ -126,8 +126,8 @@ TEST(Modules, ConvStartsAsSimpleAndReparameterisesPerHead) {
 }
 
 TEST(Modules, EveryParameterMovesWithinTwoSteps) {
-  // A constant added to all exponents cancels in num / den: no gradient but
-  // rounding.
+  // A constant added to all exponents cancels in num / den, so its gradient is
+  // only rounding.
   const auto train = [](Mixer& m, const Tensor& x) {
     const bool window_only =
         printed(m).find("window_only") != std::string::npos;
@@ -147,12 +147,12 @@ TEST(Modules, StepEqualsForward) {
     shake_biases(*m);
     const Tensor x = torch::randn({2, kLen, kDim});
     expect_step_is_forward(*m, x, m->start(2).bytes() / 4);
-    expect_folds(*m, x);
+    expect_packs(*m, x);
   });
 }
 
 TEST(Modules, StreamsAreSmall) {
-  // facts: AFT-local-32, d = 256: (3 + 2 * 32) * 256 numbers a layer.
+  // aft-local, window 32, d = 256: (3 + 2 * 32) * 256 elements per layer.
   AFTLocal m(AFTLocalOptions(256, 1024, 32).causal(true));
   EXPECT_EQ(m->start(1).bytes(), (3 + 2 * 32) * 256 * 4);
 }
@@ -178,7 +178,7 @@ TEST(Modules, PrintCloneAndSave) {
             "bias=true)\n)");
 }
 
-TEST(Modules, StandInASequential) {
+TEST(Modules, WorkInASequential) {
   torch::nn::Sequential net(torch::nn::Linear(4, kDim),
                             AFTSimple(AFTSimpleOptions(kDim)),
                             AFTConv(AFTConvOptions(kDim, 3, {3})));
@@ -186,7 +186,7 @@ TEST(Modules, StandInASequential) {
             (at::IntArrayRef{2, 5, kDim}));
 }
 
-TEST(Modules, MaskedPositionsTakeNoPart) {
+TEST(Modules, MaskedPositionsAreIgnored) {
   for_each_causal([](const auto& m) {
     shake_biases(*m);
     const Tensor x = torch::randn({1, 9, kDim});
@@ -201,7 +201,7 @@ TEST(Modules, MaskedPositionsTakeNoPart) {
   });
 }
 
-TEST(Modules, SayWhatIsWrong) {
+TEST(Modules, InvalidArguments) {
   AFTLocal m(AFTLocalOptions(kDim, kLen, 5).rank(4));
   expect_error(
       [&] {

@@ -1,5 +1,4 @@
-// BatchNorm against torch's own, the rule by which its running statistics move,
-// and where they do not.
+// BatchNorm against torch's own, and when its running statistics are updated.
 #include "aft/nn/batch_norm.h"
 
 #include <cmath>
@@ -13,7 +12,7 @@ namespace {
 
 constexpr int64_t kChannels = 5;
 
-/// Parameters away from where they start, the same in both.
+/// Random parameters, the same in both.
 template <class Theirs>
 void stir(BatchNorm& ours, Theirs& theirs) {
   torch::NoGradGuard no_grad;
@@ -22,8 +21,8 @@ void stir(BatchNorm& ours, Theirs& theirs) {
   theirs->weight.copy_(ours->weight), theirs->bias.copy_(ours->bias);
 }
 
-/// Three steps of training and one of evaluation; `view` turns an x of ours
-/// into one of theirs.
+/// Three steps of training and one of evaluation. view: converts our x to
+/// torch's.
 template <class Theirs, class View>
 void expect_same(BatchNorm ours, Theirs theirs, at::IntArrayRef shape,
                  const View& view) {
@@ -50,7 +49,7 @@ void expect_same(BatchNorm ours, Theirs theirs, at::IntArrayRef shape,
   }
 }
 
-TEST(BatchNorm, IsTorchsOverTheLastDimension) {
+TEST(BatchNorm, MatchesTorchOverTheLastDimension) {
   torch::manual_seed(1);
   const auto theirs = [] { return torch::nn::BatchNorm1d(kChannels); };
   const auto ours = [] { return BatchNorm(BatchNormOptions(kChannels)); };
@@ -72,7 +71,7 @@ TEST(BatchNorm, IsTorchsOverTheLastDimension) {
               {9, 3}, same);
 }
 
-TEST(BatchNorm, IsTorchsOverDimensionOne) {
+TEST(BatchNorm, MatchesTorchOverDimensionOne) {
   torch::manual_seed(2);
   const auto ours = [] {
     return BatchNorm(BatchNormOptions(kChannels).last(false));
@@ -84,7 +83,7 @@ TEST(BatchNorm, IsTorchsOverDimensionOne) {
     expect_same(ours(), torch::nn::BatchNorm2d(kChannels), shape, same);
   expect_same(ours(), torch::nn::BatchNorm1d(kChannels), {3, kChannels, 6},
               same);
-  // Whatever lies beside what in memory.
+  // For any layout in memory.
   BatchNorm m = ours();
   const Tensor x = torch::randn({2, kChannels, 3, 4});
   EXPECT_TRUE(torch::allclose(
@@ -105,10 +104,11 @@ TEST(BatchNorm, RunningStatisticsMoveByMomentum) {
   m->eval();
   EXPECT_NEAR(m(x)[2].item<double>(), (6 - 0.57) / std::sqrt(2.14 + 1e-5),
               1e-5);
-  EXPECT_NEAR(m->running_mean.item<double>(), 0.57, 1e-6) << "evaluation moves";
+  EXPECT_NEAR(m->running_mean.item<double>(), 0.57, 1e-6)
+      << "evaluation updates it";
 }
 
-TEST(BatchNorm, CountsAStepOnceWhereBackwardComputesAgain) {
+TEST(BatchNorm, RecomputedBlocksCountOnce) {
   torch::manual_seed(3);
   for (bool last : {true, false}) {
     BatchNorm once(BatchNormOptions(kChannels).last(last)),
@@ -130,7 +130,7 @@ TEST(BatchNorm, CountsAStepOnceWhereBackwardComputesAgain) {
   }
 }
 
-TEST(BatchNorm, ScaleAndShiftAreEvaluation) {
+TEST(BatchNorm, ScaleAndShiftMatchEvaluation) {
   torch::manual_seed(4);
   BatchNorm m(BatchNormOptions(kChannels).eps(0.01));
   torch::nn::BatchNorm1d unused(kChannels);
@@ -184,13 +184,13 @@ TEST(BatchNorm, IsFiniteAtExtremes) {
     y.pow(3).sum().backward();
     EXPECT_TRUE(is_finite(y));
     EXPECT_TRUE(is_finite(x.grad()));
-    // All but 0: the mean is rounded, and eps makes that greater.
+    // Nearly 0: the mean is rounded, and eps amplifies the error.
     EXPECT_LE(largest(y.select(1, 0)), 1);
     EXPECT_TRUE(is_finite(m->running_var));
   }
 }
 
-TEST(BatchNorm, SaysWhatIsWrong) {
+TEST(BatchNorm, InvalidArguments) {
   BatchNorm m(BatchNormOptions(3)), first(BatchNormOptions(3).last(false));
   expect_error(
       [&] {

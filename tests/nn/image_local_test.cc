@@ -34,7 +34,7 @@ Sees sees(const ImageLocalOptions& o) {
   };
 }
 
-/// Small blocks and flanges, of all sorts, and such as exceed the picture.
+/// Small blocks and margins, some larger than the image.
 template <class F>
 void for_each_kind(int64_t dim, int64_t heads, const F& f) {
   const auto call = [&](const ImageLocalOptions& o) {
@@ -58,7 +58,7 @@ void for_each_kind(int64_t dim, int64_t heads, const F& f) {
              .memory_columns(mc));
 }
 
-TEST(ImageLocal, IsTheFormula) {
+TEST(ImageLocal, MatchesItsDefinition) {
   torch::manual_seed(1);
   for (int64_t T : {1, 2, 8, 31, 65, 147}) {
     for (int64_t heads : {1, 3}) {
@@ -73,7 +73,7 @@ TEST(ImageLocal, IsTheFormula) {
   }
 }
 
-TEST(ImageLocal, LargerPictures) {
+TEST(ImageLocal, LargerImages) {
   torch::manual_seed(2);
   const ImageLocalOptions o(2, 1);
   for (const auto& options :
@@ -87,8 +87,8 @@ TEST(ImageLocal, LargerPictures) {
   }
 }
 
-/// Which positions have a part in y_t, as a picture.
-std::string picture(ImageLocal m, int64_t T, int64_t t) {
+/// The positions that y_t depends on, as an image.
+std::string drawing(ImageLocal m, int64_t T, int64_t t) {
   const Tensor x = torch::randn({1, T, m->options.dim()}, torch::kDouble)
                        .requires_grad_(true);
   m(x).select(1, t).sum().backward();
@@ -101,7 +101,7 @@ std::string picture(ImageLocal m, int64_t T, int64_t t) {
   return text;
 }
 
-TEST(ImageLocal, SeesItsBlockAndTheFlange) {
+TEST(ImageLocal, SeesItsBlockAndTheMargin) {
   torch::manual_seed(3);
   ImageLocal m = shaken(ImageLocal(ImageLocalOptions(4, 2)
                                        .columns(10)
@@ -109,28 +109,28 @@ TEST(ImageLocal, SeesItsBlockAndTheFlange) {
                                        .query_columns(2)
                                        .memory_rows(2)
                                        .memory_columns(3)));
-  EXPECT_EQ(picture(m, 60, 45), R"(
+  EXPECT_EQ(drawing(m, 60, 45), R"(
 ..........
 .xxxxxxxx.
 .xxxxxxxx.
 .xxxxx....
 .xxxxQ....
 ..........)");
-  EXPECT_EQ(picture(m, 60, 34), R"(
+  EXPECT_EQ(drawing(m, 60, 34), R"(
 ..........
 .xxxxxxxx.
 .xxxxxxxx.
 .xxxQ.....
 ..........
 ..........)");
-  EXPECT_EQ(picture(m, 57, 50), R"(
+  EXPECT_EQ(drawing(m, 57, 50), R"(
 ..........
 xxxxx.....
 xxxxx.....
 xx........
 xx........
 Q......)");
-  EXPECT_EQ(picture(m, 60, 19), R"(
+  EXPECT_EQ(drawing(m, 60, 19), R"(
 .....xxxxx
 .....xxxxQ
 ..........
@@ -139,7 +139,7 @@ Q......)");
 ..........)");
 }
 
-TEST(ImageLocal, PaddedKeysAreNeverSeen) {
+TEST(ImageLocal, PaddedKeysAreIgnored) {
   torch::manual_seed(4);
   for (int64_t T : {1, 9, 70, 130}) {
     for_each_kind(4, 2, [&](const ImageLocalOptions& o) {
@@ -153,7 +153,7 @@ TEST(ImageLocal, PaddedKeysAreNeverSeen) {
   }
 }
 
-TEST(ImageLocal, GradientsAreDifferences) {
+TEST(ImageLocal, GradientsAreFiniteDifferences) {
   torch::manual_seed(5);
   const ImageLocalOptions small(4, 2);
   for (const auto& o : {ImageLocalOptions(small).pattern("1d").block(3),
@@ -172,7 +172,7 @@ TEST(ImageLocal, GradientsAreDifferences) {
   }
 }
 
-TEST(ImageLocal, GradientsAreThoseOfDenseAttention) {
+TEST(ImageLocal, GradientsMatchDenseAttention) {
   torch::manual_seed(6);
   for (int64_t T : {1, 30, 65, 200}) {
     for_each_kind(6, 3, [&](const ImageLocalOptions& o) {
@@ -189,7 +189,7 @@ TEST(ImageLocal, GradientsAreThoseOfDenseAttention) {
   }
 }
 
-TEST(ImageLocal, TheFutureDoesNotMatter) {
+TEST(ImageLocal, BitExactlyCausal) {
   torch::manual_seed(7);
   for_each_kind(8, 2, [&](const ImageLocalOptions& o) {
     expect_causal(*shaken(ImageLocal(o), torch::kFloat),
@@ -197,7 +197,7 @@ TEST(ImageLocal, TheFutureDoesNotMatter) {
   });
 }
 
-TEST(ImageLocal, StepIsForward) {
+TEST(ImageLocal, StepEqualsForward) {
   torch::manual_seed(8);
   for_each_kind(6, 3, [&](const ImageLocalOptions& o) {
     expect_step_is_forward(
@@ -218,7 +218,7 @@ TEST(ImageLocal, ExtremesStayFinite) {
   }
 }
 
-TEST(ImageLocal, ThreadsGiveTheSame) {
+TEST(ImageLocal, IndependentOfTheNumberOfThreads) {
   torch::manual_seed(10);
   for (const char* pattern : {"1d", "2d"}) {
     ImageLocal m = shaken(ImageLocal(
@@ -236,7 +236,7 @@ TEST(ImageLocal, EveryParameterMovesWithinTwoSteps) {
         torch::randn({2, 11, 8}));
 }
 
-TEST(ImageLocal, PrintsCountsResetsAndFolds) {
+TEST(ImageLocal, PrintsCountsResetsAndPacks) {
   ImageLocal m(ImageLocalOptions(6, 2));
   EXPECT_EQ(printed(*m),
             "ImageLocal(dim=6, heads=2, pattern=2d, columns=96, query=[16, "
@@ -250,12 +250,12 @@ TEST(ImageLocal, PrintsCountsResetsAndFolds) {
   expect_resets(m, x);
   expect_in_sequential(m, 6);
   expect_clones_and_saves(*m, x);
-  expect_folds(*m, x);
+  expect_packs(*m, x);
 }
 
-TEST(ImageLocal, SaysWhatIsWrong) {
+TEST(ImageLocal, InvalidArguments) {
   expect_usual_errors(
-      "ImageLocal", "key_padding_mask",
+      "ImageLocal",
       [](int64_t heads, bool) {
         return ImageLocal(ImageLocalOptions(12, heads)).ptr();
       },

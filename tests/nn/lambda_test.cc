@@ -1,6 +1,6 @@
-// The lambda layer against plain loops over its formula: forward in training
-// and evaluation, every gradient, padding, grids smaller than the table; what
-// folding keeps; how many parameters there are.
+// The lambda layer against plain loops: forward in training and evaluation,
+// every gradient, padding, grids smaller than the table, packing, and the
+// number of parameters.
 #include "aft/nn/lambda.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace aft::nn {
 namespace {
 
-/// Batch normalisation of rows, with statistics of those that are kept.
+/// Batch normalisation of rows, with the statistics of those that are kept.
 void normalise(Matrix& rows, const std::vector<bool>& kept,
                const BatchNorm& norm) {
   const Numbers weight = numbers(norm->weight), bias = numbers(norm->bias),
@@ -32,7 +32,7 @@ void normalise(Matrix& rows, const std::vector<bool>& kept,
   }
 }
 
-/// The layer, a position and a head at a time.
+/// The layer, one position and head at a time.
 Tensor oracle(const Lambda& m, const Tensor& x, int64_t rows, int64_t columns,
               const Tensor& mask = {}) {
   const int64_t dim = m->options.dim(), heads = m->options.heads(),
@@ -75,7 +75,7 @@ Tensor oracle(const Lambda& m, const Tensor& x, int64_t rows, int64_t columns,
   return tensor_of(m->out ? affine(m->out, y) : y).view({B, N, dim});
 }
 
-/// Norms and running statistics as far from their start as training takes them.
+/// Norms and running statistics of the size that training gives them.
 void stir(Lambda& m) {
   torch::NoGradGuard no_grad;
   for (BatchNorm* norm : {&m->query_norm, &m->value_norm}) {
@@ -109,7 +109,7 @@ Lambda make(const Shape& s) {
   return m;
 }
 
-/// Of some positions, never of all of a sample.
+/// Masks some positions, but never all of a sample.
 Tensor padding(int64_t B, int64_t N) {
   Tensor mask = torch::zeros({B, N}, torch::kBool);
   for (int64_t b = 0; b < B; ++b)
@@ -118,7 +118,7 @@ Tensor padding(int64_t B, int64_t N) {
   return mask;
 }
 
-TEST(Lambda, ForwardIsTheFormula) {
+TEST(Lambda, MatchesItsDefinition) {
   for (const Shape& s : shapes()) {
     for (bool training : {true, false}) {
       for (bool masked : {false, true}) {
@@ -129,7 +129,7 @@ TEST(Lambda, ForwardIsTheFormula) {
         const Tensor mask = masked ? padding(s.B, N) : Tensor();
         const Tensor want = oracle(m, x, s.rows, s.columns, mask);
         const double scale = largest(want);
-        // Single precision first: conversion does not come back.
+        // Single precision first, because conversion loses digits.
         const Tensor single = m->forward_grid(x, {s.rows, s.columns}, mask);
         EXPECT_LE(distance(single, want), 1e-4 * scale);
         m = make(s);
@@ -145,7 +145,7 @@ TEST(Lambda, ForwardIsTheFormula) {
   }
 }
 
-TEST(Lambda, GradientsAreTheFormulas) {
+TEST(Lambda, GradientsMatchTheDefinition) {
   for (int way = 0; way < 3; ++way) {
     SCOPED_TRACE(way);
     const bool training = way != 1, masked = way == 2;
@@ -166,7 +166,7 @@ TEST(Lambda, GradientsAreTheFormulas) {
   }
 }
 
-TEST(Lambda, ForwardIsTheWholeGrid) {
+TEST(Lambda, ForwardUsesTheWholeGrid) {
   Lambda m = make({2, 3, 5, 3, 5, 8, 2, 4, true});
   m->eval();
   const Tensor x = torch::randn({2, 15, 8});
@@ -175,8 +175,8 @@ TEST(Lambda, ForwardIsTheWholeGrid) {
       make({2, 5, 3, 5, 5, 8, 2, 4, true})->forward_grid(x, {5, 3}), m(x)));
 }
 
-// Where values are 0 outside of a patch, moving the patch moves the result.
-TEST(Lambda, WhatMovesOnTheGridMovesInTheResult) {
+// If values are 0 outside of a patch, moving the patch moves the result.
+TEST(Lambda, IsTranslationEquivariant) {
   Lambda m = make({1, 6, 7, 6, 7, 8, 2, 4, false});
   m->eval();
   m->to(torch::kDouble);
@@ -194,11 +194,11 @@ TEST(Lambda, WhatMovesOnTheGridMovesInTheResult) {
   EXPECT_TRUE(torch::allclose(a.narrow(1, 0, 4).narrow(2, 0, 6),
                               b.narrow(1, 2, 4).narrow(2, 1, 6), 1e-10, 1e-10));
   EXPECT_FALSE(torch::allclose(a, b));
-  // Queries are the same all over the background: only the offset differs.
+  // All background queries are equal, so that only the offset differs.
   EXPECT_FALSE(torch::allclose(a.select(1, 5), a.select(1, 4)));
 }
 
-TEST(Lambda, PaddingTakesNoPart) {
+TEST(Lambda, PaddingIsIgnored) {
   for (bool training : {true, false}) {
     Lambda m = make({2, 3, 4, 3, 4, 12, 3, 16, true});
     m->train(training);
@@ -207,7 +207,7 @@ TEST(Lambda, PaddingTakesNoPart) {
     for (int64_t n : {0, 5, 11}) mask[1][n] = true, other[1][n] += 100;
     EXPECT_TRUE(torch::equal(m(x, mask), m(other, mask)));
 
-    // A sample that sees nothing gives the bias, and gradients are numbers.
+    // A fully masked sample gives the bias and finite gradients.
     mask[0].fill_(true);
     Tensor in = x.clone().requires_grad_(true);
     const Tensor y = m(in, mask);
@@ -233,24 +233,24 @@ TEST(Lambda, IsFiniteAtExtremes) {
   }
 }
 
-TEST(Lambda, FoldedIsEvaluation) {
+TEST(Lambda, PackedEqualsEvaluation) {
   for (const Shape& s : shapes()) {
-    Lambda m = make(s), folded = make(s);
-    m->eval(), folded->eval();
-    folded->pack_for_inference();
+    Lambda m = make(s), packed = make(s);
+    m->eval(), packed->eval();
+    packed->pack_for_inference();
     torch::NoGradGuard no_grad;
     const int64_t N = s.rows * s.columns;
     const Tensor x = torch::randn({s.B, N, s.dim});
     for (const Tensor& mask : {Tensor(), padding(s.B, N)}) {
       const Tensor want = m->forward_grid(x, {s.rows, s.columns}, mask),
-                   y = folded->forward_grid(x, {s.rows, s.columns}, mask);
+                   y = packed->forward_grid(x, {s.rows, s.columns}, mask);
       EXPECT_LE(distance(y, want), 1e-5 * largest(want));
     }
-    EXPECT_EQ(folded->query->weight.numel() + folded->value->weight.numel() +
-                  folded->key->weight.numel(),
+    EXPECT_EQ(packed->query->weight.numel() + packed->value->weight.numel() +
+                  packed->key->weight.numel(),
               0);
     at::AutoGradMode record(true);
-    EXPECT_THROW(folded->forward_grid(x, {s.rows, s.columns}), c10::Error);
+    EXPECT_THROW(packed->forward_grid(x, {s.rows, s.columns}), c10::Error);
   }
 }
 
@@ -263,9 +263,9 @@ TEST(Lambda, HasTheParametersOfThePaper) {
       EXPECT_EQ(one, dim * (16 * heads + 16 + 64) + 2 * (16 * heads + 64) +
                          27 * 27 * 16 + (out ? dim * dim + dim : 0));
       if (!out) continue;
-      // 12 layers with their norms and MLPs, patches, positions of 196 patches
-      // and no class token, the last norm, the head: 4.8 and 17.7 M are
-      // printed.
+      // 12 layers with norms and MLPs, patches, positions of 196 patches
+      // without a class token, the last norm and the head. Published: 4.8
+      // and 17.7 M.
       EXPECT_EQ(12 * (one + 4 * dim + 8 * dim * dim + 5 * dim) +
                     (768 * dim + dim) + 196 * dim + 2 * dim +
                     (1000 * dim + 1000),
@@ -297,7 +297,7 @@ TEST(Lambda, PrintsAndClones) {
   EXPECT_EQ(bare->parameters().size(), 8u);
 }
 
-TEST(Lambda, SaysWhatIsWrong) {
+TEST(Lambda, InvalidArguments) {
   Lambda m(LambdaOptions(12, 3, 3, 4));
   expect_error([&] { m->start(1); }, {"Lambda", "causal"});
   ops::Stream stream;

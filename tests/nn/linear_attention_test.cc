@@ -1,6 +1,6 @@
-// The Linear Transformer's attention against plain double loops, its
-// gradients, causality, streaming and memory; and the sums over chunks that it
-// shares with the Performer.
+// The Linear Transformer's attention against plain double loops: gradients,
+// causality, streaming and memory; and the prefix sums that it shares with the
+// Performer.
 #include "aft/nn/linear_attention.h"
 
 #include <array>
@@ -23,7 +23,7 @@ LinearAttention make(int64_t dim, int64_t heads, bool causal) {
 
 double phi(double x) { return x > 0 ? x + 1 : std::exp(x); }
 
-/// The equation, row by row, head by head.
+/// The equation, per row and head.
 Tensor oracle(const LinearAttention& m, const Tensor& x, const Tensor& mask) {
   const int64_t heads = m->options.heads(), dim = m->options.dim();
   return PlainMixer{heads,
@@ -44,7 +44,7 @@ Tensor oracle(const LinearAttention& m, const Tensor& x, const Tensor& mask) {
                     }}(x, mask);
 }
 
-TEST(LinearAttention, IsItsEquation) {
+TEST(LinearAttention, MatchesItsDefinition) {
   torch::manual_seed(1);
   using Four = std::array<int64_t, 4>;
   for (bool causal : {true, false})
@@ -62,7 +62,7 @@ TEST(LinearAttention, IsItsEquation) {
       }
 }
 
-TEST(LinearAttention, ChunksOfAnyLengthAreTheSame) {
+TEST(LinearAttention, IndependentOfTheChunkLength) {
   torch::manual_seed(3);
   const int64_t T = 23;
   for (double size : {0., 1., 100.}) {  // of c; 0: none
@@ -98,9 +98,9 @@ TEST(LinearAttention, ChunksOfAnyLengthAreTheSame) {
 
 INSTANTIATE_TYPED_TEST_SUITE_P(LinearAttention, PrefixMixer, LinearAttention);
 
-TEST(LinearAttention, StepIsForward) {
+TEST(LinearAttention, StepEqualsForward) {
   torch::manual_seed(5);
-  // (S, z) of three heads of 4.
+  // (S, z) of three heads with 4 channels.
   expect_step_is_forward(
       *LinearAttention(LinearAttentionOptions(12, 3).causal(true)),
       torch::randn({2, 150, 12}), 2 * 3 * 4 * 5);

@@ -1,6 +1,7 @@
-// Memory of mixers that claim to be linear in T: forward and backward over four
-// times the positions raise the peak by about four times as much. Each runs in
-// a child; here no thread is ever started, which a child could not inherit.
+// Mixers whose memory is linear in T: with four times the positions, forward
+// and backward raise the peak about four times as much. Each measurement runs
+// in a forked process. This process starts no thread, which a fork would not
+// copy.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
@@ -30,7 +31,7 @@ double peak() {
   return kilobytes * 1024;
 }
 
-/// By how many [T, dim] tensors; -1: it went wrong.
+/// The rise of the peak in units of [T, dim] tensors; -1: failed.
 double rise(const MixerOptions& options, int64_t T) {
   int ends[2];
   if (pipe(ends) != 0) return -1;
@@ -40,7 +41,7 @@ double rise(const MixerOptions& options, int64_t T) {
     try {
       torch::set_num_threads(1);
       const std::shared_ptr<Mixer> mixer = make_mixer(options);
-      // The first call brings in code.
+      // The first call loads code.
       mixer->forward(torch::randn({1, 300, kDim}).requires_grad_())
           .sum()
           .backward();
@@ -62,17 +63,18 @@ double rise(const MixerOptions& options, int64_t T) {
   return tensors;
 }
 
-/// T x T numbers would be T / dim tensors, 256 and 1024.
+/// A T x T buffer would be T / dim tensors: 256 and 1024.
 void expect_linear(const std::string& kind, bool causal, int64_t layer = 0) {
   double tensors[2];
   for (int i = 0; i < 2; ++i) {
     const int64_t T = i == 0 ? 8192 : 32768;
     MixerOptions o;
-    o.kind = kind, o.dim = kDim, o.heads = 2, o.causal = causal;
-    o.max_len = 32768, o.rank = 8, o.window = 31, o.columns = 96,
-    o.layer = layer;
+    o.kind = kind, o.dim = kDim, o.causal = causal, o.max_len = 32768;
+    o.columns = 96, o.layer = layer;
+    o.values = {{"heads", 2}, {"rank", 8}, {"window", 31}};
     if (kind == "sparse")
-      o.window = static_cast<int64_t>(std::sqrt(static_cast<double>(T)));
+      o.values["window"] =
+          static_cast<int64_t>(std::sqrt(static_cast<double>(T)));
     tensors[i] = rise(o, T);
   }
   std::printf("%s%s: %.1f and %.1f tensors\n", kind.c_str(),
@@ -85,7 +87,7 @@ void expect_linear(const std::string& kind, bool causal, int64_t layer = 0) {
 
 class Linear : public testing::TestWithParam<const char*> {};
 
-TEST_P(Linear, InTheLength) {
+TEST_P(Linear, MemoryInTheLength) {
   for (const bool causal : {true, false}) {
     const auto& kinds = mixer_kinds(causal);
     if (std::find(kinds.begin(), kinds.end(), GetParam()) != kinds.end())
@@ -94,10 +96,10 @@ TEST_P(Linear, InTheLength) {
   if (std::string(GetParam()) == "sparse") expect_linear("sparse", true, 1);
 }
 
-/// What is measured sees a T x T buffer.
-TEST(Measure, SeesASquare) {
+/// The measurement detects a T x T buffer.
+TEST(Measure, DetectsQuadraticMemory) {
   MixerOptions o;
-  o.kind = "attention", o.dim = kDim, o.heads = 2;
+  o.kind = "attention", o.dim = kDim, o.values = {{"heads", 2}};
   EXPECT_GT(rise(o, 4096), 130);
 }
 

@@ -1,5 +1,4 @@
-// What the tests of mixers share: tools, and the checks that each mixer must
-// pass.
+// Tools for the tests of mixers, and the checks that each mixer must pass.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -20,9 +19,9 @@
 
 namespace aft::nn {
 
-// ---- Tools. -----------------------------------------------------------------
+// ---- Tools ------------------------------------------------------------------
 
-/// The greatest difference; infinite for other sizes and where one is NaN.
+/// The largest difference; infinite if the sizes differ or one has a NaN.
 inline double distance(const Tensor& a, const Tensor& b) {
   if (a.sizes() != b.sizes()) return INFINITY;
   const double x =
@@ -36,7 +35,7 @@ inline bool is_finite(const Tensor& x) {
 
 inline double largest(const Tensor& x) { return x.abs().max().item<double>(); }
 
-/// Weights and biases far from where they start.
+/// Sets weights and biases far from their initial values.
 inline void shake(torch::nn::Module& m) {
   torch::NoGradGuard no_grad;
   for (auto& p : m.parameters()) p.normal_(0, 0.5);
@@ -61,7 +60,7 @@ inline std::string printed(const torch::nn::Module& m) {
   return text.str();
 }
 
-/// Of the error that f throws.
+/// The message of the error that f throws.
 inline std::string message(const std::function<void()>& f) {
   try {
     f();
@@ -78,7 +77,7 @@ inline void expect_error(const std::function<void()>& f,
     EXPECT_NE(text.find(w), std::string::npos) << "'" << w << "' in: " << text;
 }
 
-/// A mask that leaves some rows with nothing to see.
+/// A mask with which some rows see no key.
 inline Tensor some_padded(int64_t B, int64_t T) {
   Tensor mask = torch::rand({B, T}) < 0.3;
   mask[0].slice(0, 0, (T + 1) / 2).fill_(true);
@@ -94,14 +93,15 @@ inline Tensor all_but(int64_t T, int64_t first, int64_t n) {
 
 inline std::shared_ptr<Mixer> clone_of(const Mixer& m) {
   auto copy = std::dynamic_pointer_cast<Mixer>(m.clone());
-  TORCH_CHECK(copy, "a clone is no mixer");
+  TORCH_CHECK(copy, "the clone is not a mixer");
   copy->train(m.is_training());
   return copy;
 }
 
-// ---- Checks. ----------------------------------------------------------------
+// ---- Checks -----------------------------------------------------------------
 
-/// m(x, mask) is `want` in double, and in single precision, where m stays.
+/// m(x, mask) equals `want` in double and in single precision. m remains in
+/// single precision.
 inline void expect_result(Mixer& m, const Tensor& x, const Tensor& mask,
                           const Tensor& want, double most = 1e-12,
                           double single = 1e-5) {
@@ -111,8 +111,8 @@ inline void expect_result(Mixer& m, const Tensor& x, const Tensor& mask,
   EXPECT_LE(distance(m.forward(x.to(torch::kFloat), mask), want), single);
 }
 
-/// Gradients of y() by x and all parameters, in double, are central differences
-/// of plain(), or else of y(); of x, at every `every`-th number.
+/// The gradients of y() by x and all parameters, in double, equal central
+/// differences of plain() (default: y()), for every `every`-th element of x.
 inline void expect_gradients(torch::nn::Module& m, Tensor x,
                              const std::function<Tensor()>& y,
                              int64_t every = 1,
@@ -126,7 +126,7 @@ inline void expect_gradients(torch::nn::Module& m, Tensor x,
     ASSERT_TRUE(p.grad().defined()) << name;
     const Numbers got = numbers(p.grad());
     const double h = 3e-6, scale = largest(p.grad());
-    EXPECT_GT(scale, 1e-6) << name << " moves nothing";
+    EXPECT_GT(scale, 1e-6) << name << " has no effect";
     torch::NoGradGuard no_grad;
     double* at = p.data_ptr<double>();
     for (int64_t i = 0; i < p.numel(); i += stride) {
@@ -145,7 +145,7 @@ inline void expect_gradients(torch::nn::Module& m, Tensor x,
   for (const auto& p : m.named_parameters()) check(p.key(), p.value(), 1);
 }
 
-/// Two ways to one result have the same gradients.
+/// Two functions that give the same result have the same gradients.
 inline void expect_same_gradients(
     torch::nn::Module& m, const Tensor& x, double most,
     const std::function<Tensor(const Tensor&)>& one,
@@ -164,7 +164,7 @@ inline void expect_same_gradients(
     EXPECT_LE(distance(a[i], b[i]), most) << i;
 }
 
-/// Whatever comes after t, y up to t is the same to the last bit, and then not.
+/// Changing x after t leaves y up to t bit-identical, and changes y after t.
 inline void expect_causal(Mixer& m, const Tensor& x,
                           const std::vector<int64_t>& positions) {
   const Tensor y = m.forward(x);
@@ -177,9 +177,10 @@ inline void expect_causal(Mixer& m, const Tensor& x,
   }
 }
 
-/// Steps are forward, in double and then in single precision, where m stays: of
-/// m and a clone in turns, and from the middle on with a copy of the stream.
-/// `numbers`: that a stream holds, at its start and end; -1: any.
+/// Repeated steps equal forward, in double and then in single precision, for m
+/// and a clone in turns, and from the middle on with a copy of the stream. m
+/// remains in single precision. numbers: elements that a stream holds,
+/// initially and at its end; -1: any.
 inline void expect_step_is_forward(Mixer& m, const Tensor& any,
                                    int64_t numbers = -1) {
   for (const auto type : {torch::kDouble, torch::kFloat}) {
@@ -214,22 +215,22 @@ inline void expect_step_is_forward(Mixer& m, const Tensor& any,
   }
 }
 
-/// A folded clone gives the same, and so do its steps.
-inline void expect_folds(Mixer& m, const Tensor& x) {
+/// forward and step of a packed clone give the same results.
+inline void expect_packs(Mixer& m, const Tensor& x) {
   torch::NoGradGuard no_grad;
   const Tensor want = m.forward(x);
-  const auto folded = clone_of(m);
-  folded->pack_for_inference();
-  EXPECT_LE(distance(folded->forward(x), want), 1e-5);
-  ops::Stream stream = folded->start(x.size(0));
+  const auto packed = clone_of(m);
+  packed->pack_for_inference();
+  EXPECT_LE(distance(packed->forward(x), want), 1e-5);
+  ops::Stream stream = packed->start(x.size(0));
   for (int64_t t = 0; t < x.size(1); ++t)
-    EXPECT_LE(distance(folded->step(x.select(1, t), stream), want.select(1, t)),
+    EXPECT_LE(distance(packed->step(x.select(1, t), stream), want.select(1, t)),
               1e-5)
         << t;
 }
 
-/// What padded positions hold changes nothing elsewhere; a sequence of nothing
-/// else gives `bias`, and has no gradient.
+/// The contents of padded positions affect no others; a fully padded sequence
+/// gives `bias` and has no gradient.
 inline void expect_mask(Mixer& m, const Tensor& x, const Tensor& mask,
                         const Tensor& bias) {
   const Tensor other =
@@ -255,7 +256,7 @@ inline void expect_mask(Mixer& m, const Tensor& x, const Tensor& mask,
   }
 }
 
-/// Positions that are not kept (bool [T]) are as if they were not there.
+/// Masking positions that are not kept (bool [T]) equals removing them.
 inline void expect_absent(Mixer& m, const Tensor& x, const Tensor& kept) {
   const Tensor at = kept.nonzero().squeeze(1);
   const Tensor mask = kept.logical_not().expand({x.size(0), x.size(1)});
@@ -263,7 +264,7 @@ inline void expect_absent(Mixer& m, const Tensor& x, const Tensor& kept) {
                               m.forward(x.index_select(1, at)), 1e-12, 1e-12));
 }
 
-/// So are the result and all gradients. Returns the result.
+/// The result and all gradients are finite. Returns the result.
 inline Tensor expect_finite(Mixer& m, Tensor x, const Tensor& mask = {}) {
   m.zero_grad();
   x.requires_grad_(true).mutable_grad() = Tensor();
@@ -276,7 +277,7 @@ inline Tensor expect_finite(Mixer& m, Tensor x, const Tensor& mask = {}) {
   return y;
 }
 
-/// Any number of threads gives the same result and gradient.
+/// The result and gradient do not depend on the number of threads.
 inline void expect_same_on_threads(Mixer& m, Tensor x, double most) {
   x.requires_grad_(true);
   const auto both = [&](int threads) {
@@ -289,7 +290,7 @@ inline void expect_same_on_threads(Mixer& m, Tensor x, double most) {
   };
   const Tensor one = both(1);
   EXPECT_LE(distance(one, both(2)), most);
-  EXPECT_LE(distance(one, both(5)), most);  // more than sequences
+  EXPECT_LE(distance(one, both(5)), most);  // more threads than sequences
   EXPECT_TRUE(torch::equal(both(2), both(2)));
   c10::InferenceMode inference;
   at::set_num_threads(2);
@@ -316,7 +317,7 @@ inline void expect_parameters_move(Mixer& m, const Tensor& x,
     }
 }
 
-/// A clone gives the same, shares no memory, and reads what m saves.
+/// A clone gives the same result, shares no memory, and loads what m saves.
 inline void expect_clones_and_saves(Mixer& m, const Tensor& x) {
   const Tensor y = m.forward(x);
   const auto copy = clone_of(m);
@@ -338,7 +339,7 @@ inline void expect_clones_and_saves(Mixer& m, const Tensor& x) {
   EXPECT_TRUE(torch::equal(copy->forward(x), y));
 }
 
-/// reset() draws all anew, and adds nothing.
+/// reset() redraws all parameters and buffers, and adds none.
 template <class M>
 void expect_resets(M m, const Tensor& x) {
   const Tensor y = m->forward(x);
@@ -350,7 +351,7 @@ void expect_resets(M m, const Tensor& x) {
   EXPECT_FALSE(torch::equal(m->forward(x), y));
 }
 
-/// It stands in a Sequential, where forward has one argument.
+/// m works in a Sequential, where forward has one argument.
 template <class M>
 void expect_in_sequential(M m, int64_t dim) {
   torch::nn::Sequential net(torch::nn::Linear(4, dim), m);
@@ -358,10 +359,10 @@ void expect_in_sequential(M m, int64_t dim) {
             (at::IntArrayRef{2, 5, dim}));
 }
 
-/// The errors of all mixers with heads, to the letter. `make(heads, causal)`:
-/// of 12 channels; `mask`: how it is called there.
+/// The exact error messages that all mixers with heads share.
+/// make(heads, causal): a mixer with 12 channels.
 inline void expect_usual_errors(
-    const std::string& name, const std::string& mask,
+    const std::string& name,
     const std::function<std::shared_ptr<Mixer>(int64_t, bool)>& make,
     bool always_causal = false) {
   const auto expect = [&](const std::string& text,
@@ -374,12 +375,12 @@ inline void expect_usual_errors(
     m->forward(torch::randn({2, 7, 5}));
   });
   const Tensor x = torch::randn({2, 7, 12});
-  expect(mask + " must be bool [B, T] = [2, 7], got Bool [2, 6]", [&] {
+  const std::string mask =
+      "key_padding_mask must be bool [B, T] = [2, 7], got ";
+  expect(mask + "Bool [2, 6]", [&] {
     m->forward(x, torch::zeros({2, 6}, torch::kBool));
   });
-  expect(mask + " must be bool [B, T] = [2, 7], got Float [2, 7]", [&] {
-    m->forward(x, torch::zeros({2, 7}));
-  });
+  expect(mask + "Float [2, 7]", [&] { m->forward(x, torch::zeros({2, 7})); });
   if (!always_causal)
     expect("streaming needs a causal layer", [&] { m->start(1); });
   expect("a stream needs B of 1 or more, got 0", [&] { causal->start(0); });

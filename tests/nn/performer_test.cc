@@ -1,6 +1,6 @@
-// Performer attention against plain double loops over its features, and
-// against softmax attention, which it estimates; its gradients, causality,
-// streaming, features and memory.
+// Performer attention against plain double loops over its features, and against
+// softmax attention, which it estimates: gradients, causality, streaming,
+// features and memory.
 #include "aft/nn/performer.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ Performer make(int64_t dim, int64_t heads, bool causal) {
   return m;
 }
 
-/// phi(x) of x [d], without any stabiliser.
+/// phi(x) of x [d], without stabilisation.
 Numbers phi(const double* x, const Tensor& omega) {
   const auto w = omega.accessor<double, 2>();
   const auto m = w.size(0), d = w.size(1);
@@ -40,7 +40,7 @@ Numbers phi(const double* x, const Tensor& omega) {
   return e;
 }
 
-/// The equation, row by row, head by head.
+/// The equation, per row and head.
 Tensor oracle(const Performer& m, const Tensor& x, const Tensor& mask) {
   const int64_t heads = m->options.heads(), dim = m->options.dim(),
                 d = dim / heads;
@@ -67,7 +67,7 @@ Tensor oracle(const Performer& m, const Tensor& x, const Tensor& mask) {
                     }}(x, mask);
 }
 
-TEST(Performer, IsItsEquation) {
+TEST(Performer, MatchesItsDefinition) {
   torch::manual_seed(1);
   using Four = std::array<int64_t, 4>;
   for (bool causal : {true, false})
@@ -83,7 +83,7 @@ TEST(Performer, IsItsEquation) {
           const Tensor x = scale * torch::randn({B, T, dim}, torch::kDouble),
                        mask = masked ? some_padded(B, T) : Tensor();
           const Tensor want = oracle(m, x, mask);
-          // Exponents of hundreds: float has no digits.
+          // Exponents in the hundreds exceed the precision of float.
           if (scale > 1)
             EXPECT_LE(distance(m(x, mask), want), 1e-11);
           else
@@ -93,9 +93,9 @@ TEST(Performer, IsItsEquation) {
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Performer, PrefixMixer, Performer);
 
-TEST(Performer, StepIsForward) {
+TEST(Performer, StepEqualsForward) {
   torch::manual_seed(5);
-  // (S, z) of three heads of 5 features and 4 values, and a maximum each.
+  // (S, z) of three heads with 5 features and 4 values, and a maximum per head.
   expect_step_is_forward(*Performer(PerformerOptions(12, 3).causal(true)),
                          torch::randn({2, 150, 12}), 2 * 3 * (5 * 5 + 1));
 }
@@ -108,9 +108,9 @@ TEST(Performer, Prints) {
 
 constexpr int kDraws = 64;
 
-/// How far kDraws draws of m features are from softmax attention with the same
-/// weights: the mean of the squared errors, and the square of the mean error,
-/// each a mean over the numbers of the result.
+/// The error of kDraws draws of m features relative to softmax attention with
+/// the same weights: the mean of the squared errors, and the square of the mean
+/// error, averaged over the elements of the result.
 struct Errors {
   double all, mean;
 };
@@ -133,16 +133,15 @@ Errors errors(Attention exact, const Tensor& x, int64_t m) {
   return {all / kDraws, (sum / kDraws).square().mean().item<double>()};
 }
 
-// Two things that hold whatever the draws are like. The squared error of m
-// features falls as 1 / m. And errors of draws cancel: the mean of n has a
-// square that is 1 / n of theirs, where those of a wrong estimate stay.
+// The squared error of m features falls as 1 / m. The estimate is unbiased: the
+// squared error of the mean of n draws is 1 / n of that of one draw.
 TEST(Performer, ConvergesToSoftmaxAttention) {
   torch::NoGradGuard no_grad;
   torch::manual_seed(8);
   for (bool causal : {true, false}) {
     Attention exact(AttentionOptions(16, 2).causal(causal));
     exact->to(torch::kDouble);
-    // Small: the features of long queries have means that rare draws decide.
+    // Small inputs: for long queries, rare draws determine the mean.
     const Tensor x = 0.3 * torch::randn({2, 40, 16}, torch::kDouble);
     double last = 0;
     for (int64_t m : {16, 256, 4096}) {
@@ -174,8 +173,8 @@ TEST(Performer, FeaturesAreGaussianAndOrthogonalInBlocks) {
       else
         EXPECT_GT(most, 1e-3) << i << " " << j;
     }
-  // Each row is a vector of N(0, 1), the first of a block too: no side is
-  // preferred, and squared norms are chi^2 of d.
+  // Each row is distributed as N(0, 1)^d, also the first one of a block: no
+  // side is preferred, and squared norms are chi^2 with d degrees of freedom.
   const double few = 5 / std::sqrt(draws);
   EXPECT_LT(all.mean(0).abs().max().item<double>(), few);
   EXPECT_LT((all.square().mean(0) - 1).abs().max().item<double>(), 2 * few);
@@ -196,7 +195,7 @@ TEST(Performer, NumberOfFeatures) {
   EXPECT_EQ(count(*Performer(PerformerOptions(12, 2))), 4 * 12 * 12 + 4 * 12);
 }
 
-TEST(Performer, RedrawFollowsItsSeed) {
+TEST(Performer, RedrawDependsOnlyOnTheSeed) {
   torch::manual_seed(11);
   const auto make = [](int64_t every) {
     return Performer(PerformerOptions(8, 2).causal(true).redraw_every(every));
@@ -217,7 +216,7 @@ TEST(Performer, RedrawFollowsItsSeed) {
   EXPECT_FALSE(torch::equal(m->omega, tenth));
   m->redraw(10);
   EXPECT_TRUE(torch::equal(m->omega, tenth));
-  // It is a buffer: saved, and what forward and step go by.
+  // omega is a buffer: it is saved, and forward and step use it.
   EXPECT_TRUE(torch::equal(m->named_buffers()["omega"], tenth));
   const Tensor y = m->forward(x);
   ops::Stream stream = m->start(1);
@@ -227,7 +226,7 @@ TEST(Performer, RedrawFollowsItsSeed) {
   EXPECT_TRUE(torch::equal(m->omega, tenth));
 }
 
-TEST(Performer, BackwardKnowsTheFeaturesOfItsForward) {
+TEST(Performer, BackwardUsesTheFeaturesOfItsForward) {
   torch::manual_seed(12);
   Performer m(PerformerOptions(8, 2).causal(true).redraw_every(1));
   const auto gradient = [&](bool between) {
@@ -241,7 +240,7 @@ TEST(Performer, BackwardKnowsTheFeaturesOfItsForward) {
   EXPECT_TRUE(torch::equal(gradient(false), gradient(true)));
 }
 
-TEST(Performer, SaysWhatIsWrong) {
+TEST(Performer, InvalidArguments) {
   EXPECT_EQ(message([] { Performer(PerformerOptions(12, 3).features(-1)); }),
             "Performer: features must be 0 or more, got -1");
   EXPECT_EQ(

@@ -1,4 +1,4 @@
-// Mixers in plain loops, in double: what the tests of mixers compare with.
+// Mixers in plain loops, in double, as reference for the tests of mixers.
 #pragma once
 
 #include <torch/torch.h>
@@ -46,7 +46,7 @@ inline Matrix affine(const torch::nn::Linear& layer, const Matrix& x) {
   return y;
 }
 
-/// Scores to weights. Returns the logarithm of the sum of exp(s).
+/// Replaces scores by their softmax. Returns the logsumexp.
 inline double softmax(Numbers& s) {
   double top = -INFINITY, sum = 0;
   for (double x : s) top = std::max(top, x);
@@ -67,9 +67,9 @@ struct PlainMixer {
   int64_t heads;
   torch::nn::Linear out;
   Sees sees;
-  /// x to rows that end with the values of all heads.
+  /// Maps x to rows that end with the values of all heads.
   std::function<Matrix(const Matrix& x)> rows;
-  /// Of a pair of those rows, for head h.
+  /// The score of a pair of those rows, for head h.
   std::function<double(const Matrix& rows, int64_t h, int64_t t, int64_t j)>
       score;
   std::function<void(Numbers&)> weigh;  ///< scores to weights
@@ -103,7 +103,7 @@ struct PlainMixer {
   }
 };
 
-/// q . k of rows [q; k; v], where q and k have n numbers a head.
+/// q . k of rows [q; k; v], where q and k have n channels per head.
 inline auto dot(int64_t heads, int64_t n) {
   return [=](const Matrix& rows, int64_t h, int64_t t, int64_t j) {
     double sum = 0;
@@ -129,7 +129,7 @@ Tensor plain_attention(const M& m, const Tensor& x, const Sees& sees,
                     }}(x, mask);
 }
 
-/// The same by ATen and its autograd, for gradients.
+/// The same with ATen and autograd, for gradients.
 template <class M>
 Tensor dense_attention(M m, const Tensor& x, const Sees& sees,
                        const Tensor& mask = {}) {

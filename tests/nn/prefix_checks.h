@@ -1,5 +1,4 @@
-// What the mixers that are sums over the past (aft/nn/prefix_sum_attention.h)
-// must both do.
+// Checks of the mixers that use prefix sums (aft/nn/prefix_sum_attention.h).
 #pragma once
 
 #include "tests/nn/mixer_checks.h"
@@ -32,12 +31,12 @@ TYPED_TEST_P(PrefixMixer, Gradients) {
     }
 }
 
-TYPED_TEST_P(PrefixMixer, TheFutureDoesNotMatterToTheLastBit) {
+TYPED_TEST_P(PrefixMixer, BitExactlyCausal) {
   expect_causal(*this->make(12, 2, true, torch::kFloat),
                 torch::randn({2, 200, 12}), {0, 1, 30, 63, 64, 127, 128, 198});
 }
 
-TYPED_TEST_P(PrefixMixer, PaddingTakesNoPart) {
+TYPED_TEST_P(PrefixMixer, PaddingIsIgnored) {
   for (bool causal : {true, false}) {
     TypeParam m = this->make(6, 2, causal);
     const Tensor x = torch::randn({2, 90, 6}, torch::kDouble);
@@ -58,15 +57,15 @@ TYPED_TEST_P(PrefixMixer, LargeInputs) {
     }
 }
 
-TYPED_TEST_P(PrefixMixer, MovesClonesSavesAndFolds) {
+TYPED_TEST_P(PrefixMixer, MovesClonesSavesAndPacks) {
   TypeParam m = this->make(12, 3, true, torch::kFloat);
   const Tensor x = torch::randn({2, 11, 12});
   expect_parameters_move(*m, x);
   expect_clones_and_saves(*m, x);
-  expect_folds(*m, x);
+  expect_packs(*m, x);
 }
 
-TYPED_TEST_P(PrefixMixer, SaysWhatIsWrong) {
+TYPED_TEST_P(PrefixMixer, InvalidArguments) {
   TypeParam m = this->make(12, 3, true, torch::kFloat);
   const std::string name = printed(*m).substr(0, printed(*m).find('('));
   expect_usual_errors(name, "the mask", [&](int64_t heads, bool causal) {
@@ -79,9 +78,8 @@ TYPED_TEST_P(PrefixMixer, SaysWhatIsWrong) {
             name + ": the stream has B = 2, got 3");
 }
 
-REGISTER_TYPED_TEST_SUITE_P(PrefixMixer, Gradients,
-                            TheFutureDoesNotMatterToTheLastBit,
-                            PaddingTakesNoPart, LargeInputs,
-                            MovesClonesSavesAndFolds, SaysWhatIsWrong);
+REGISTER_TYPED_TEST_SUITE_P(PrefixMixer, Gradients, BitExactlyCausal,
+                            PaddingIsIgnored, LargeInputs,
+                            MovesClonesSavesAndPacks, InvalidArguments);
 
 }  // namespace aft::nn

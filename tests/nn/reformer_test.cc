@@ -1,5 +1,5 @@
-// Reformer against its definition in plain loops: buckets, ranks, chunks and
-// rounds; what is seen; the future; streaming; gradients.
+// Reformer against its definition in plain loops: buckets, ranks, chunks,
+// rounds and visible keys; causality, streaming and gradients.
 #include "aft/nn/reformer.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ struct Head {
     return out;
   }
 
-  /// Whether t sees j in a round, t itself aside.
+  /// Whether t sees j in a round, except t itself.
   std::vector<std::vector<bool>> seen(Reformer m, size_t round) const {
     const std::vector<int> bucket = buckets(m, round);
     std::vector<int64_t> chunk(T());
@@ -90,7 +90,7 @@ struct Head {
     return lse;
   }
 
-  /// As published: each round with its softmax, then the rounds by the softmax
+  /// As published: a softmax per round, and the rounds weighted by the softmax
   /// of their logsumexp.
   Matrix attend(Reformer m) const {
     const auto rounds = static_cast<size_t>(m->options.rounds());
@@ -160,7 +160,7 @@ Reformer make(const Case& c, bool causal, uint64_t seed = 1,
 
 Tensor random_mask(int64_t B, int64_t T) { return torch::rand({B, T}) < 0.3; }
 
-TEST(Reformer, IsItsDefinition) {
+TEST(Reformer, MatchesItsDefinition) {
   for (const Case& c : kCases) {
     for (const bool causal : {true, false}) {
       Reformer m = make(c, causal);
@@ -172,8 +172,8 @@ TEST(Reformer, IsItsDefinition) {
   }
 }
 
-// More scores and rows than are worked on at once.
-TEST(Reformer, LongSequencesAreNoDifferent) {
+// More scores and rows than are processed at once.
+TEST(Reformer, LongSequences) {
   const Case c{3, 500, 4, 2, 48, 2, 2};
   Reformer m = make(c, true);
   const Tensor x = torch::randn({c.B, c.T, c.dim});
@@ -205,8 +205,9 @@ TEST(Reformer, OneBucketAndOneChunkIsSharedQueryAttention) {
   }
 }
 
-// Queries a, -a, a: opposite ones are never in one bucket, equal ones always.
-TEST(Reformer, SeesItselfLast) {
+// Queries a, -a, a: opposite ones are never in the same bucket, equal ones
+// always.
+TEST(Reformer, SeesItselfOnlyIfAlone) {
   for (const bool causal : {true, false}) {
     Reformer m = make({1, 3, 4, 1, 4, 2, 8}, causal, 1, torch::kDouble);
     torch::NoGradGuard no_grad;
@@ -222,7 +223,7 @@ TEST(Reformer, SeesItselfLast) {
 }
 
 // Sorting all positions by bucket, as the published code does, fails here.
-TEST(Reformer, TheFutureDoesNotMatter) {
+TEST(Reformer, BitExactlyCausal) {
   std::mt19937 random(5);
   const auto one_of = [&](std::vector<int64_t> choices) {
     return choices[random() % choices.size()];
@@ -257,7 +258,7 @@ TEST(Reformer, StepEqualsForward) {
     expect_step_is_forward(*make(c, true, 3), torch::randn({c.B, c.T, c.dim}));
 }
 
-TEST(Reformer, GradientsAreThoseOfFiniteDifferences) {
+TEST(Reformer, GradientsAreFiniteDifferences) {
   const auto check = [](const Case& c, bool causal, uint64_t seed,
                         bool masked) {
     Reformer m = make(c, causal, seed, torch::kDouble);
@@ -271,7 +272,7 @@ TEST(Reformer, GradientsAreThoseOfFiniteDifferences) {
   check({1, 9, 4, 1, 3, 3, 1}, true, 1, false);
 }
 
-TEST(Reformer, ThreadsGiveTheSame) {
+TEST(Reformer, IndependentOfTheNumberOfThreads) {
   for (const bool causal : {true, false})
     expect_same_on_threads(*make({2, 900, 8, 2, 16, 2, 8}, causal),
                            torch::randn({2, 900, 8}), 1e-5);
@@ -283,11 +284,11 @@ TEST(Reformer, EveryParameterMovesWithinTwoSteps) {
   expect_parameters_move(*m, torch::randn({2, 20, 8}));
 }
 
-TEST(Reformer, PaddedPositionsTakeNoPart) {
+TEST(Reformer, PaddingIsIgnored) {
   for (const bool causal : {true, false}) {
     Reformer m = make({2, 30, 8, 2, 4, 2, 4}, causal, 1, torch::kDouble);
     const Tensor x = torch::randn({2, 30, 8}, torch::kDouble);
-    // The end, the beginning, and holes: as if they were not there.
+    // Padding at the end, at the beginning and in between.
     for (const Tensor& kept :
          {all_but(30, 22, 8), all_but(30, 0, 9), torch::rand({30}) < 0.6}) {
       expect_mask(*m, x, kept.logical_not().expand({2, 30}), m->out->bias);
@@ -316,7 +317,7 @@ TEST(Reformer, ExtremesAreFinite) {
   }
 }
 
-TEST(Reformer, RotationsFollowTheirSeed) {
+TEST(Reformer, RotationsDependOnlyOnTheSeed) {
   Reformer m = make({1, 60, 8, 2, 4, 2, 8}, true);
   const Tensor x = torch::randn({1, 60, 8});
   const Tensor first = m->rotations.clone(), y = m(x);
@@ -354,13 +355,13 @@ TEST(Reformer, BucketsByLength) {
   EXPECT_EQ(buckets(1 << 20, 64), 26 * 26 * 26);
   const Reformer m(ReformerOptions(12, 3).max_len(4096));
   EXPECT_EQ(m->rotations.sizes(), (at::IntArrayRef{4, 4, 32}));
-  // The price of a hash is logarithmic.
+  // The cost of hashing is logarithmic.
   const Reformer huge(ReformerOptions(12, 3).max_len(1 << 20));
   EXPECT_EQ(huge->rotations.sizes(), (at::IntArrayRef{4, 4, 3 * 13}));
   EXPECT_EQ(count(*m), 3 * (12 * 12 + 12));
 }
 
-TEST(Reformer, PrintCloneSaveFoldAndReset) {
+TEST(Reformer, PrintCloneSavePackAndReset) {
   Reformer m = make({1, 30, 8, 2, 4, 2, 4}, true);
   EXPECT_EQ(printed(*m),
             "Reformer(dim=8, heads=2, chunk=4, rounds=2, buckets=4, "
@@ -371,7 +372,7 @@ TEST(Reformer, PrintCloneSaveFoldAndReset) {
   copy->redraw(9);
   EXPECT_TRUE(torch::equal(m(x), y)) << "a clone shares rotations";
   EXPECT_FALSE(torch::equal(copy->forward(x), y));
-  expect_folds(*m, x);
+  expect_packs(*m, x);
   const Tensor drawn = m->rotations.clone();
   expect_resets(m, x);
   EXPECT_EQ(m->parameters().size(), 6u);
@@ -379,8 +380,8 @@ TEST(Reformer, PrintCloneSaveFoldAndReset) {
   EXPECT_TRUE(torch::equal(m->rotations, m->named_buffers()["rotations"]));
 }
 
-TEST(Reformer, SaysWhatIsWrong) {
-  expect_usual_errors("Reformer", "mask", [](int64_t heads, bool causal) {
+TEST(Reformer, InvalidArguments) {
+  expect_usual_errors("Reformer", [](int64_t heads, bool causal) {
     return Reformer(ReformerOptions(12, heads).causal(causal)).ptr();
   });
   const ReformerOptions o(12, 3);

@@ -32,7 +32,7 @@ void for_each_kind(int64_t dim, int64_t heads, int64_t stride, const F& f) {
   }
 }
 
-TEST(Sparse, IsTheFormula) {
+TEST(Sparse, MatchesItsDefinition) {
   torch::manual_seed(1);
   for (int64_t T : {1, 2, 5, 17, 64, 65, 150}) {
     for (int64_t stride : {1, 2, 3, 7, 16, 33, 64, 70, 1000}) {
@@ -49,7 +49,7 @@ TEST(Sparse, IsTheFormula) {
   }
 }
 
-TEST(Sparse, PaddedKeysAreNeverSeen) {
+TEST(Sparse, PaddedKeysAreIgnored) {
   torch::manual_seed(2);
   for (int64_t T : {1, 9, 70, 140}) {
     for (int64_t stride : {3, 20, 67}) {
@@ -68,7 +68,7 @@ TEST(Sparse, PaddedKeysAreNeverSeen) {
   }
 }
 
-TEST(Sparse, GradientsAreDifferences) {
+TEST(Sparse, GradientsAreFiniteDifferences) {
   torch::manual_seed(3);
   for (int64_t stride : {2, 3}) {
     for_each_kind(4, 2, stride, [&](const SparseOptions& o) {
@@ -82,7 +82,7 @@ TEST(Sparse, GradientsAreDifferences) {
   }
 }
 
-TEST(Sparse, GradientsAreThoseOfDenseAttention) {
+TEST(Sparse, GradientsMatchDenseAttention) {
   torch::manual_seed(4);
   for (int64_t T : {1, 30, 65, 200}) {
     for (int64_t stride : {1, 5, 33, 70, 500}) {
@@ -101,7 +101,7 @@ TEST(Sparse, GradientsAreThoseOfDenseAttention) {
   }
 }
 
-TEST(Sparse, TheFutureDoesNotMatter) {
+TEST(Sparse, BitExactlyCausal) {
   torch::manual_seed(5);
   for (int64_t stride : {1, 4, 50, 90, 300}) {
     for_each_kind(8, 2, stride, [&](const SparseOptions& o) {
@@ -112,7 +112,7 @@ TEST(Sparse, TheFutureDoesNotMatter) {
   }
 }
 
-TEST(Sparse, StepIsForward) {
+TEST(Sparse, StepEqualsForward) {
   torch::manual_seed(6);
   for (int64_t stride : {1, 4, 30, 100}) {
     for_each_kind(6, 3, stride, [&](const SparseOptions& o) {
@@ -151,7 +151,7 @@ TEST(Sparse, ExtremesStayFinite) {
   }
 }
 
-TEST(Sparse, ThreadsGiveTheSame) {
+TEST(Sparse, IndependentOfTheNumberOfThreads) {
   torch::manual_seed(9);
   for_each_kind(12, 3, 20, [&](const SparseOptions& o) {
     expect_same_on_threads(*shaken(Sparse(o)),
@@ -166,7 +166,7 @@ TEST(Sparse, EveryParameterMovesWithinTwoSteps) {
   });
 }
 
-TEST(Sparse, PrintsCountsResetsAndFolds) {
+TEST(Sparse, PrintsCountsResetsAndPacks) {
   Sparse m(SparseOptions(6, 2, 5).causal(true));
   EXPECT_EQ(printed(*m),
             "Sparse(dim=6, heads=2, stride=5, pattern=local, causal=true)");
@@ -177,11 +177,11 @@ TEST(Sparse, PrintsCountsResetsAndFolds) {
   expect_resets(m, x);
   expect_in_sequential(m, 6);
   expect_clones_and_saves(*m, x);
-  expect_folds(*m, x);
+  expect_packs(*m, x);
 }
 
-TEST(Sparse, SaysWhatIsWrong) {
-  expect_usual_errors("Sparse", "key_padding_mask", [](int64_t heads, bool c) {
+TEST(Sparse, InvalidArguments) {
+  expect_usual_errors("Sparse", [](int64_t heads, bool c) {
     return Sparse(SparseOptions(12, heads, 3).causal(c)).ptr();
   });
   expect_error([] { Sparse(SparseOptions(6, 2, 0)); },

@@ -1,4 +1,4 @@
-// Sparse kernels of AFTConv: their entropy, and one position a head by Gumbel
+// Sparse kernels of AFTConv: their entropy, and one position per head by Gumbel
 // samples, against double loops and against the dense operator.
 #include <ATen/ATen.h>
 
@@ -35,7 +35,7 @@ struct Two : torch::nn::Module {
   AFTConv a{nullptr}, b{nullptr};
 };
 
-/// Entropy and largest share of softmax(w), w one head.
+/// The entropy and the largest element of softmax(w), for w of one head.
 std::pair<double, double> plain(const torch::Tensor& w) {
   const torch::Tensor flat = w.flatten().to(torch::kDouble);
   const double* x = flat.data_ptr<double>();
@@ -48,7 +48,7 @@ std::pair<double, double> plain(const torch::Tensor& w) {
   return {entropy, top};
 }
 
-/// The gradients of f in x, by differences.
+/// The gradients of f at x by finite differences.
 torch::Tensor differences(torch::Tensor x, const std::function<double()>& f) {
   torch::NoGradGuard no_grad;
   constexpr double kStep = 1e-6;
@@ -65,7 +65,7 @@ torch::Tensor differences(torch::Tensor x, const std::function<double()>& f) {
   return out;
 }
 
-TEST(Entropy, IsThatOfTheKernels) {
+TEST(Entropy, MatchesItsDefinition) {
   torch::manual_seed(1);
   Two model;
   double entropy = 0, most = 0, top = 0;
@@ -85,7 +85,7 @@ TEST(Entropy, IsThatOfTheKernels) {
   EXPECT_NEAR(s->top, top / (2 * kHeads), 1e-12);
 }
 
-TEST(Entropy, RunsFromUniformToOnePosition) {
+TEST(Entropy, RangesFromUniformToOnePosition) {
   AFTConv fresh(AFTConvOptions(kDim, kHeads, {3, 3}));
   const auto uniform = sparsity(*fresh);
   EXPECT_NEAR(uniform->entropy, std::log(9), 1e-6);
@@ -103,13 +103,13 @@ TEST(Entropy, RunsFromUniformToOnePosition) {
   EXPECT_TRUE(is_finite(sharp->w.grad()));
 }
 
-TEST(Entropy, IsNothingWithoutKernels) {
+TEST(Entropy, IsUndefinedWithoutKernels) {
   AFTSimple simple{AFTSimpleOptions(kDim)};
   EXPECT_FALSE(sparsity(*simple));
   EXPECT_FALSE(kernel_entropy(*simple).defined());
 }
 
-TEST(Entropy, GradientsAreThoseOfDifferences) {
+TEST(Entropy, GradientsAreFiniteDifferences) {
   torch::manual_seed(2);
   Two model;
   kernel_entropy(model).backward();
@@ -118,13 +118,13 @@ TEST(Entropy, GradientsAreThoseOfDifferences) {
         p.detach(), [&] { return kernel_entropy(model).item<double>(); });
     EXPECT_LT(distance(p.grad(), expected), 1e-8);
   }
-  // An offset of all taps changes no share.
+  // Adding a constant to all taps has no effect.
   EXPECT_LT(largest(model.b->beta.grad()), 1e-12);
 }
 
 // ---- Gumbel -----------------------------------------------------------------
 
-TEST(Gumbel, SamplesAreSharesThatDependOnTheSeed) {
+TEST(Gumbel, SamplesDependOnTheSeed) {
   torch::manual_seed(3);
   AFTConv m = conv({3, 3}, 0.5);
   m->redraw(7);
@@ -139,7 +139,7 @@ TEST(Gumbel, SamplesAreSharesThatDependOnTheSeed) {
   EXPECT_LT(distance(shares.sum(1), torch::ones({kHeads})), 1e-12);
 }
 
-TEST(Gumbel, WithoutASeedTorchsOwnGeneratorDraws) {
+TEST(Gumbel, WithoutASeedUsesTorchsGenerator) {
   AFTConv m = conv({5}, 0.5);
   torch::manual_seed(4);
   const torch::Tensor a = m->bias(), b = m->bias();
@@ -148,8 +148,8 @@ TEST(Gumbel, WithoutASeedTorchsOwnGeneratorDraws) {
   EXPECT_TRUE(torch::equal(a, m->bias()));
 }
 
-/// tau log share = w + g less what all taps have in common, so two temperatures
-/// and one seed give the same differences between taps.
+/// tau log share = w + g up to a constant, so that two temperatures and one
+/// seed give the same differences between taps.
 TEST(Gumbel, TheTemperatureDividesWeightsAndNoise) {
   torch::manual_seed(5);
   AFTConv warm = conv({5}, 2), cold = conv({5}, 0.5);
@@ -167,7 +167,7 @@ TEST(Gumbel, TheTemperatureDividesWeightsAndNoise) {
 }
 
 /// The largest of w + g is tap i with probability softmax(w)_i.
-TEST(Gumbel, TheLargestSharesAreDrawnFromTheSoftmax) {
+TEST(Gumbel, TheLargestTapFollowsTheSoftmax) {
   AFTConv m = conv({3}, 0.5);
   {
     torch::NoGradGuard no_grad;
@@ -180,12 +180,12 @@ TEST(Gumbel, TheLargestSharesAreDrawnFromTheSoftmax) {
     const torch::Tensor at = (m->bias() / m->kernels()).argmax(1);
     hits += torch::one_hot(at, 3).sum(0).to(torch::kDouble);
   }
-  // Some five standard deviations.
+  // About five standard deviations.
   EXPECT_LT(distance(hits / (kDraws * kHeads), m->w.detach()[0].softmax(0)),
             0.018);
 }
 
-TEST(Gumbel, GradientsAreThoseOfDifferences) {
+TEST(Gumbel, GradientsAreFiniteDifferences) {
   torch::manual_seed(6);
   for (const bool naive : {true, false}) {
     AFTConv m = conv({3, 3}, 0.5, naive);
@@ -207,7 +207,7 @@ TEST(Gumbel, GradientsAreThoseOfDifferences) {
 }
 
 /// In evaluation: the dense operator with the one-hot w.
-TEST(Gumbel, InferenceHasOnePositionAHead) {
+TEST(Gumbel, InferenceHasOnePositionPerHead) {
   torch::manual_seed(7);
   struct Case {
     std::vector<int64_t> kernel, grid;
@@ -249,7 +249,7 @@ TEST(Gumbel, InferenceHasOnePositionAHead) {
   }
 }
 
-TEST(Gumbel, FoldedIsTheSame) {
+TEST(Gumbel, PackedEqualsUnpacked) {
   torch::manual_seed(8);
   AFTConv m(AFTConvOptions(16, 4, {5, 5}).gumbel(0.5));
   shake(*m);
@@ -259,15 +259,15 @@ TEST(Gumbel, FoldedIsTheSame) {
                       before = m->forward_grid(x, {7, 7});
   m->pack_for_inference();
   EXPECT_LT(distance(m->forward_grid(x, {7, 7}), before), 1e-5);
-  m->train();  // folded is for inference, whatever the mode
+  m->train();  // packed for inference, in either mode
   EXPECT_LT(distance(m->forward_grid(x, {7, 7}), before), 1e-5);
 }
 
 TEST(Gumbel, BlocksAreReproducedFromTheSeed) {
   torch::manual_seed(9);
   MixerOptions o;
-  o.kind = "aft-conv", o.dim = kDim, o.heads = kHeads, o.window = 3;
-  o.grid = 2, o.causal = false, o.gumbel = 0.5;
+  o.kind = "aft-conv", o.dim = kDim, o.grid = 2, o.causal = false;
+  o.values = {{"heads", kHeads}, {"window", 3}, {"gumbel", 0.5}};
   Block block{BlockOptions(o)};
   shake(*block);
   const torch::Tensor x = torch::randn({2, 12, kDim}).requires_grad_(true);
@@ -313,7 +313,8 @@ TEST(Gumbel, Errors) {
                         "[0.01, 100], got"),
               std::string::npos);
   MixerOptions o;
-  o.kind = "aft-local", o.dim = kDim, o.max_len = 8, o.gumbel = 0.5;
+  o.kind = "aft-local", o.dim = kDim, o.max_len = 8;
+  o.values = {{"gumbel", 0.5}};
   EXPECT_EQ(message([&] { make_mixer(o); }),
             "mixer: gumbel is for aft-conv and must be 0 for aft-local, got "
             "0.5");

@@ -1,5 +1,5 @@
-// The dense Synthesizer against its formula in plain loops, and what every
-// mixer must do: gradients, the future, streaming, padding, extremes, errors.
+// The dense Synthesizer against its definition in plain loops: gradients,
+// causality, streaming, padding, extreme inputs, errors.
 #include "aft/nn/synthesizer.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ Synthesizer make(const Case& c, bool causal,
       type);
 }
 
-TEST(Synthesizer, IsItsFormula) {
+TEST(Synthesizer, MatchesItsDefinition) {
   for (const Case& c : kCases) {
     for (const bool causal : {true, false}) {
       SCOPED_TRACE("T = " + std::to_string(c.T) + (causal ? " causal" : ""));
@@ -67,7 +67,7 @@ TEST(Synthesizer, IsItsFormula) {
   }
 }
 
-TEST(Synthesizer, GradientsAreThoseOfFiniteDifferences) {
+TEST(Synthesizer, GradientsAreFiniteDifferences) {
   for (const bool causal : {true, false}) {
     for (const bool masked : {true, false}) {
       Synthesizer m = make({2, 5, 4, 2, 6}, causal, torch::kDouble);
@@ -83,7 +83,7 @@ TEST(Synthesizer, GradientsAreThoseOfFiniteDifferences) {
   }
 }
 
-TEST(Synthesizer, TheFutureDoesNotMatter) {
+TEST(Synthesizer, BitExactlyCausal) {
   for (const Case& c : {Case{2, 20, 12, 3, 20}, Case{1, 67, 16, 2, 100}}) {
     std::vector<int64_t> all(c.T - 1);
     std::iota(all.begin(), all.end(), 0);
@@ -96,7 +96,7 @@ TEST(Synthesizer, StepEqualsForward) {
     expect_step_is_forward(*make(c, true), torch::randn({c.B, c.T, c.dim}));
 }
 
-TEST(Synthesizer, StreamsKeepValuesAlone) {
+TEST(Synthesizer, StreamsKeepOnlyValues) {
   Synthesizer m = make({1, 64, 8, 2, 64}, true);
   ops::Stream stream = m->start(3);
   EXPECT_EQ(stream.bytes(), 0);
@@ -110,7 +110,7 @@ TEST(Synthesizer, EveryParameterMovesWithinTwoSteps) {
   expect_parameters_move(*m, torch::randn({2, 9, 8}));
 }
 
-TEST(Synthesizer, PaddedPositionsTakeNoPart) {
+TEST(Synthesizer, PaddingIsIgnored) {
   for (const bool causal : {true, false}) {
     Synthesizer m = make({2, 9, 8, 2, 12}, causal);
     const Tensor x = torch::randn({2, 9, 8});
@@ -119,7 +119,7 @@ TEST(Synthesizer, PaddedPositionsTakeNoPart) {
     mask[1].fill_(true);
     expect_mask(*m, x, mask, m->out->bias);
     EXPECT_TRUE(torch::equal(m(x, mask)[1], m->out->bias.expand({9, 8})));
-    // Padding at the end changes nothing before it.
+    // Padding at the end does not affect earlier positions.
     m->to(torch::kDouble);
     expect_absent(*m, x.to(torch::kDouble), all_but(9, 6, 3));
   }
@@ -132,18 +132,18 @@ TEST(Synthesizer, ExtremesAreFinite) {
                     torch::randn({1, 16, 8}) * scale);
 }
 
-TEST(Synthesizer, PrintCloneSaveAndFold) {
+TEST(Synthesizer, PrintCloneSaveAndPack) {
   Synthesizer m = make({2, 9, 8, 2, 12}, true);
   EXPECT_EQ(printed(*m),
             "Synthesizer(dim=8, heads=2, max_len=12, causal=true)");
   EXPECT_EQ(count(*m), 3 * (8 * 8 + 8) + 12 * 4 + 12);
   const Tensor x = torch::randn({2, 9, 8});
   expect_clones_and_saves(*m, x);
-  expect_folds(*m, x);
+  expect_packs(*m, x);
 }
 
-TEST(Synthesizer, SaysWhatIsWrong) {
-  expect_usual_errors("Synthesizer", "mask", [](int64_t heads, bool causal) {
+TEST(Synthesizer, InvalidArguments) {
+  expect_usual_errors("Synthesizer", [](int64_t heads, bool causal) {
     return Synthesizer(SynthesizerOptions(12, heads, 7).causal(causal)).ptr();
   });
   expect_error([] { Synthesizer m(SynthesizerOptions(12, 4, 0)); },

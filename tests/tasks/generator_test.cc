@@ -15,8 +15,9 @@ namespace {
 
 models::SequenceModelConfig small(const std::string& mixer) {
   models::SequenceModelConfig c;
-  c.mixer = mixer, c.layers = 2, c.width = 16, c.length = 8, c.window = 3;
-  c.rank = 3, c.heads = 4, c.dropout = 0, c.vocabulary = 256, c.columns = 5;
+  c.mixer = mixer, c.layers = 2, c.width = 16, c.length = 8;
+  c.mixer.set({{"window", 3}, {"rank", 3}, {"heads", 4}});
+  c.dropout = 0, c.vocabulary = 256, c.columns = 5;
   return c;
 }
 

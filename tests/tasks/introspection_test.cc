@@ -19,8 +19,9 @@ void shake(torch::nn::Module& m) {
 
 models::Classifier classifier(const std::string& mixer) {
   models::ClassifierConfig c;
-  c.mixer = mixer, c.layers = 2, c.width = 12, c.heads = 3, c.window = 3;
-  c.rank = 4, c.patch = 2, c.rows = 3, c.columns = 4, c.classes = 5;
+  c.mixer = mixer, c.layers = 2, c.width = 12;
+  c.mixer.set({{"heads", 3}, {"window", 3}, {"rank", 4}});
+  c.patch = 2, c.rows = 3, c.columns = 4, c.classes = 5;
   c.follow_mixer();
   torch::manual_seed(1);
   models::Classifier model(c);

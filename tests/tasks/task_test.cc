@@ -30,7 +30,7 @@ class ModelDirectory : public ::testing::Test {
   void SetUp() override {
     path_ = new_folder();
     config_.layers = 2, config_.width = 16, config_.length = 8;
-    config_.rank = 3, config_.heads = 4;
+    config_.mixer.set({{"rank", 3}, {"heads", 4}});
   }
 
   /// Saves the initial weights with one changed value.
@@ -106,9 +106,10 @@ TEST_F(ModelDirectory, RejectsWeightsOfASmallerModel) {
   expect_refused("width ");
   config_.width = 16, config_.vocabulary = 1 << 30;
   expect_refused("vocabulary ");
-  config_.vocabulary = 256, config_.length = 100000, config_.dense = true;
+  config_.vocabulary = 256, config_.length = 100000;
+  config_.mixer.set({{"dense", true}});
   expect_refused("length ");
-  config_.dense = false;
+  config_.mixer.set({{"dense", false}});
   std::filesystem::remove(file());
   config_.width = 1 << 20;
   EXPECT_NE(failure().find("No such file"), std::string::npos) << failure();

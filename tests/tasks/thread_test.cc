@@ -65,8 +65,8 @@ std::vector<int64_t> stream(const models::SequenceModel& model, int i,
 
 models::SequenceModel sequence_model(const std::string& mixer, double gumbel) {
   models::SequenceModelConfig c;
-  c.mixer = mixer, c.gumbel = gumbel, c.layers = 2, c.width = 32;
-  c.length = 48, c.window = 5, c.rank = 3, c.heads = 4, c.columns = 6;
+  c.mixer = mixer, c.layers = 2, c.width = 32, c.length = 48, c.columns = 6;
+  c.mixer.set({{"window", 5}, {"rank", 3}, {"heads", 4}, {"gumbel", gumbel}});
   models::SequenceModel model(c);
   stir(*model);
   model->eval();

@@ -21,11 +21,12 @@ TEST(ReadVit, Timm) {
   const Map m = timm();
   const ClassifierWeights w = read_vit(save(m));
   const auto& c = w.config;
-  EXPECT_EQ(c.mixer, "attention");
+  EXPECT_EQ(c.mixer.name, "attention");
   EXPECT_EQ(c.pool, "token");
   EXPECT_TRUE(c.positions);
   EXPECT_EQ((std::vector<int64_t>{c.width, c.layers, c.mlp, c.patch, c.rows,
-                                  c.columns, c.classes, c.heads}),
+                                  c.columns, c.classes,
+                                  c.mixer.get<int64_t>("heads")}),
             (std::vector<int64_t>{64, 2, 2, 4, 3, 3, 5, 1}));
   const models::Classifier model(c);
   EXPECT_EQ(names_of(w.tensors), names_of(map_of(train::tensors_of(*model))));
@@ -77,12 +78,13 @@ TEST(ReadVit, OtherTypesBecomeFloat) {
 TEST(ReadVit, HeadsAndHead) {
   Size s;
   s.d = 24;
-  EXPECT_EQ(read_vit(save(timm(s))).config.heads, 0);  // not known
-  EXPECT_EQ(read_vit(save(timm(s)), 4).config.heads, 4);
+  EXPECT_EQ(read_vit(save(timm(s))).config.mixer.get<int64_t>("heads"),
+            0);  // not known
+  EXPECT_EQ(read_vit(save(timm(s)), 4).config.mixer.get<int64_t>("heads"), 4);
   EXPECT_NE(failure([&] { read_vit(save(timm(s)), 5); }).find("heads"),
             std::string::npos);
   s.d = 192;
-  EXPECT_EQ(read_vit(save(timm(s))).config.heads, 3);
+  EXPECT_EQ(read_vit(save(timm(s))).config.mixer.get<int64_t>("heads"), 3);
   Map m = timm();
   m.erase("head.weight"), m.erase("head.bias");
   const ClassifierWeights w = read_vit(save(m));
@@ -254,7 +256,7 @@ TEST(ReadVit, DeiTTinyReproducesItsLogits) {
   if (!data || !fs::exists(from)) GTEST_SKIP() << "AFT_DATA has no deit_tiny";
   const ClassifierWeights w =
       read_vit(from / "deit_tiny_patch16_224.safetensors");
-  EXPECT_EQ(w.config.heads, 3);
+  EXPECT_EQ(w.config.mixer.get<int64_t>("heads"), 3);
   models::Classifier model(w.config);
   EXPECT_TRUE(transfer(w, *model).fresh.empty());
   int64_t parameters = 0;

@@ -16,7 +16,8 @@ namespace {
 
 /// A model like `from`, with another mixer.
 models::Classifier other(models::ClassifierConfig c, const std::string& mixer) {
-  c.mixer = mixer, c.window = 3, c.rank = 4, c.heads = 2;
+  c.mixer = mixer;
+  c.mixer.set({{"window", 3}, {"rank", 4}, {"heads", 2}});
   c.follow_mixer();
   torch::manual_seed(3);
   return models::Classifier(c);
@@ -170,7 +171,8 @@ TEST(Transfer, OtherClassesAndOtherGrid) {
 TEST(Transfer, RejectsOtherSizes) {
   const ClassifierWeights w = read_vit(save(timm()));
   models::ClassifierConfig c = w.config;
-  c.width = 128, c.layers = 3, c.mlp = 4, c.patch = 8, c.heads = 2;
+  c.width = 128, c.layers = 3, c.mlp = 4, c.patch = 8;
+  c.mixer.set({{"heads", 2}});
   models::Classifier model(c);
   const std::string why = failure([&] { transfer(w, *model); });
   for (const char* word :
@@ -217,7 +219,7 @@ TEST(Initialise, FromADirectoryOrAFile) {
     EXPECT_TRUE(same(x, map_of(train::tensors_of(*b)).at(name))) << name;
   // The number of heads comes from the model, as the file does not record it.
   models::ClassifierConfig c = w.config;
-  c.heads = 4;
+  c.mixer.set({{"heads", 4}});
   models::Classifier four(c);
   EXPECT_TRUE(initialise(*four, save(timm())).fresh.empty());
   EXPECT_NE(failure([&] {
@@ -243,9 +245,9 @@ TEST(Initialise, BiasesKeepTheirMeaning) {
   models::Classifier conv = other(vit, "aft-conv"),
                      full = other(vit, "aft-full");
   models::ClassifierConfig c = conv->config;
-  c.naive = true;
+  c.mixer.set({{"naive", true}});
   EXPECT_EQ(fresh(conv, c), Names{"mixer.w"});
-  c = conv->config, c.window = 5;
+  c = conv->config, c.mixer.set({{"window", 5}});
   EXPECT_EQ(fresh(conv, c), Names{"mixer.w"});
   c = conv->config, c.rows = 7;  // any size, with the same weights
   EXPECT_EQ(fresh(conv, c), Names{});

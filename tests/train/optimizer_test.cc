@@ -32,8 +32,8 @@ TEST(Schedule, Shapes) {
 TEST(AdamW, OnlyLinearWeightsDecay) {
   for (const std::string& mixer : nn::mixer_kinds(true)) {
     models::SequenceModelConfig c;
-    c.mixer = mixer, c.layers = 2, c.width = 16, c.length = 16, c.window = 4;
-    c.rank = 3, c.heads = 4, c.columns = 5;
+    c.mixer = mixer, c.layers = 2, c.width = 16, c.length = 16, c.columns = 5;
+    c.mixer.set({{"window", 4}, {"rank", 3}, {"heads", 4}});
     models::SequenceModel model(c);
     AdamW optimizer(*model, {});
     for (const auto& p : model->named_parameters()) {
