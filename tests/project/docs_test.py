@@ -38,7 +38,7 @@ FENCE = re.compile(
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.M | re.S,
 )
-FILE_NAME = re.compile(r"(?://|#) ([\w.]+)\n")
+FILE_NAME = re.compile(r"(?://|#) ([\w./]+\.\w+)\n")
 
 
 # ---- the program, shortened --------------------------------------------------
@@ -141,13 +141,12 @@ class Page:
             end = f"END_OF_BLOCK_{line}"
             if language == "sh":
                 out.append(text)
-                for used in [f for f in files if f in text]:
-                    files[used] = True
+                for used in files:
+                    # hello/train.cc is built as hello/build/train.
+                    files[used] |= used in text or Path(used).stem in text
             elif name:
-                for used in [f for f in files if f in text]:
-                    files[used] = True
-                files[name[1]] = name[1] == "CMakeLists.txt"
-                out.append(f"cat > {name[1]} <<'{end}'\n{text}{end}")
+                files[name[1]] = name[1].endswith("CMakeLists.txt")
+                out.append(f"mkdir -p $(dirname {name[1]}); cat > {name[1]} <<'{end}'\n{text}{end}")
             else:
                 assert language == "python", f"line {line}: the block must name its file"
                 out.append(f"python3 - <<'{end}'\n{text}{end}")
