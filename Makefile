@@ -40,7 +40,7 @@ quickstart:
 	scripts/quickstart.sh build/release/aft
 
 bench: build
-	build/release/aft bench ops
+	build/release/aft-bench ops
 
 kernels asan asan-kernels tsan: setup
 	cmake --preset $@

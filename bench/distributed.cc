@@ -1,34 +1,28 @@
-// `aft bench distributed`: training steps of several processes against one,
-// and what they send against the least that a ring must.
+// `aft-bench distributed`: training steps of several processes relative to one
+// process, and the bytes sent relative to the minimum of a ring.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <memory>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "aft/train/distributed/group.h"
-#include "bench/time.h"
-#include "cli/commands.h"
+#include "bench/bench.h"
 #include "cli/commands/launch.h"
+#include "cli/measure/workloads.h"
 #include "cli/model.h"
-#include "cli/table.h"
 
-namespace aft::cli {
+namespace aft::bench {
 namespace {
 
 constexpr double kTimeout = 120;
 
-struct Options {
+struct DistributedOptions : Options {
   std::string preset = "text-aft-local-6x256";
-  std::vector<std::string> sets;
-  int processes = 2, steps = 0, repeat = 0, threads = 1;
-  int64_t batch = 0;
-  bool json = false, quick = false;
+  int processes = 2, steps = 0;
 };
 
-/// Bytes that have left over the loopback interface so far.
+/// Bytes sent over the loopback interface so far.
 double loopback_bytes() {
   std::ifstream in("/proc/net/dev");
   for (std::string line; std::getline(in, line);) {
@@ -41,14 +35,14 @@ double loopback_bytes() {
     return x;
   }
   throw std::runtime_error(
-      "bench distributed: expected lo in /proc/net/dev, found none");
+      "distributed: expected lo in /proc/net/dev, found none");
 }
 
-/// What one process does: two steps, then `steps` with a clock. Rank 0 prints
-/// milliseconds of a step, bytes of gradients, and bytes that all processes
-/// have sent in a step. silent: without an exchange of gradients, but all at
-/// once.
-void take_steps(const std::string& text, int steps, bool silent) {
+/// The work of one process: two steps, then `steps` timed ones. Rank 0 prints
+/// the milliseconds per step, the bytes of the gradients, and the bytes that
+/// all processes sent per step. silent: the processes run at the same time but
+/// exchange no gradients.
+void run_rank(const std::string& text, int steps, bool silent) {
   const train::LaunchEnvironment environment = train::launch_environment();
   std::unique_ptr<train::Group> group;
   if (environment.size > 1)
@@ -65,68 +59,70 @@ void take_steps(const std::string& text, int steps, bool silent) {
   const double ms = interleave({[&] { trainer.advance(); }}, {steps, 0})[0];
   const double sent = loopback_bytes() - before;
   if (group) group->any(false);
-  if (environment.rank == 0)  // interleave() warms up with one step more
+  if (environment.rank == 0)  // interleave() adds a warm-up step
     printf("%.6f %lld %.0f\n", ms, static_cast<long long>(trainer.exchanged()),
            sent / (steps + 1));
   if (group) group->leave();
 }
 
-struct Step {
-  double ms = 0, gradients = 0, sent = 0;
+struct StepCost {
+  double ms = 0, gradients = 0, sent = 0;  // bytes
 };
 
-Step measure(int processes, const std::string& config, int steps, bool silent) {
-  std::vector<std::string> arguments = {"exchange", config,
+StepCost measure(int processes, const std::string& config, int steps,
+                 bool silent) {
+  std::vector<std::string> arguments = {"distributed-rank", config,
                                         std::to_string(steps)};
   if (silent) arguments.push_back("--silent");
-  Step step;
-  if (sscanf(launch_for("bench distributed", processes, arguments).c_str(),
-             "%lf %lf %lf", &step.ms, &step.gradients, &step.sent) != 3)
-    throw std::runtime_error("bench distributed: nothing measured");
-  return step;
+  StepCost cost;
+  if (sscanf(launch_for("distributed", processes, arguments).c_str(),
+             "%lf %lf %lf", &cost.ms, &cost.gradients, &cost.sent) != 3)
+    throw std::runtime_error("distributed: rank 0 printed no measurement");
+  return cost;
 }
 
-void run(const Options& o) {
-  std::vector<std::string> sets = o.sets;
-  sets.insert(sets.begin(), {"train.accumulate=1", "data.path=",
-                             "data.fingerprint=", "train.batch=4"});
+void run(const DistributedOptions& o) {
+  std::vector<std::string> sets = {"train.accumulate=1", "train.batch=4"};
+  sets.insert(sets.end(), o.sets.begin(), o.sets.end());
   if (o.quick)
     sets.insert(sets.end(), {"model.layers=1", "model.width=32",
                              "model.length=32", "train.batch=2"});
   if (o.batch > 0) sets.push_back("train.batch=" + std::to_string(o.batch));
-  const base::Json config = choose_config(o.preset, sets);
+  const base::Json config = config_on_built_in_data(o.preset, sets);
   const std::string text = config.dump();
-  // Each process has as many threads, however many there are.
+  // For the subprocesses.
   setenv("OMP_NUM_THREADS", std::to_string(o.threads).c_str(), 1);
-  const int steps = o.steps > 0 ? o.steps : o.quick ? 2 : 10;
-  const int repeat = o.repeat > 0 ? o.repeat : o.quick ? 1 : 5;
+  const int steps = o.steps > 0 ? o.steps
+                    : o.quick   ? 2
+                                : 10,
+            repeat = o.repetitions(5, 1).fixed;
   std::vector<double> one, several, silent;
-  Step least;
+  StepCost least;
   {
     Progress progress(static_cast<size_t>(repeat));
     for (int i = 0; i < repeat; ++i) {
       progress.next("1 and " + std::to_string(o.processes) +
-                    " processes, in turns");
+                    " processes, alternating");
       one.push_back(measure(1, text, steps, false).ms);
       silent.push_back(measure(o.processes, text, steps, true).ms);
-      const Step step = measure(o.processes, text, steps, false);
-      several.push_back(step.ms);
-      // What other programs send adds to it.
-      if (i == 0 || step.sent < least.sent) least = step;
+      const StepCost cost = measure(o.processes, text, steps, false);
+      several.push_back(cost.ms);
+      // Traffic of other programs is counted too: take the smallest.
+      if (i == 0 || cost.sent < least.sent) least = cost;
     }
   }
-  const double n = o.processes, ms = median(several),
-               efficiency = median(one) / ms, exchange = median(silent) / ms,
-               bound = 2 * (n - 1) / n * least.gradients, sent = least.sent / n;
+  const double n = o.processes, ms = median(several), one_ms = median(one),
+               silent_ms = median(silent), sent = least.sent / n,
+               bound = 2 * (n - 1) / n * least.gradients;
   if (o.json) {
     const nlohmann::ordered_json j = {{"preset", o.preset},
                                       {"processes", o.processes},
                                       {"threads", o.threads},
-                                      {"one_ms", median(one)},
-                                      {"silent_ms", median(silent)},
+                                      {"one_ms", one_ms},
+                                      {"silent_ms", silent_ms},
                                       {"step_ms", ms},
-                                      {"efficiency", efficiency},
-                                      {"exchange_efficiency", exchange},
+                                      {"efficiency", one_ms / ms},
+                                      {"exchange_efficiency", silent_ms / ms},
                                       {"gradient_bytes", least.gradients},
                                       {"sent_bytes", sent},
                                       {"ring_bound_bytes", bound},
@@ -137,76 +133,70 @@ void run(const Options& o) {
   std::cout << table(
                    {"processes", "one_ms", "silent_ms", "step_ms", "efficiency",
                     "of silent", "sent_MB", "ring_MB", "sent/ring"},
-                   {{std::to_string(o.processes), number(median(one)),
-                     number(median(silent)), number(ms), number(efficiency),
-                     number(exchange), number(sent / 1e6), number(bound / 1e6),
-                     number(sent / bound)}},
+                   {{std::to_string(o.processes), number(one_ms),
+                     number(silent_ms), number(ms), number(one_ms / ms),
+                     number(silent_ms / ms), number(sent / 1e6),
+                     number(bound / 1e6), number(sent / bound)}},
                    0)
             << o.preset << ", batch " << train_config(config).batch << " and "
             << o.threads << (o.threads == 1 ? " thread" : " threads")
-            << " a process; gradients of " << number(least.gradients / 1e6)
+            << " per process; gradients of " << number(least.gradients / 1e6)
             << " MB\n";
 }
 
 }  // namespace
 
-void add_exchange(CLI::App& app) {
-  struct Hidden {
+void add_distributed_rank(CLI::App& app) {
+  struct Arguments {
     std::string config;
     int steps = 1;
     bool silent = false;
   };
-  auto o = std::make_shared<Hidden>();
-  CLI::App* command = app.add_subcommand("exchange")->group("");
+  auto o = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("distributed-rank")->group("");
   command->add_option("config", o->config)->required();
   command->add_option("steps", o->steps)->required();
   command->add_flag("--silent", o->silent);
   command->callback([o] {
     set_threads(0);
-    take_steps(o->config, o->steps, o->silent);
+    run_rank(o->config, o->steps, o->silent);
   });
 }
 
-void add_bench_distributed(CLI::App& bench) {
-  auto o = std::make_shared<Options>();
-  CLI::App* command = bench.add_subcommand(
-      "distributed", "Several processes on this machine against one");
+void add_distributed(CLI::App& app) {
+  auto o = std::make_shared<DistributedOptions>();
+  o->threads = 1;
+  CLI::App* command = app.add_subcommand(
+      "distributed", "Several training processes on this machine, and one");
   command->add_option("preset", o->preset,
-                      "What they train; default: text-aft-local-6x256");
-  command->add_option("-n,--processes", o->processes, "How many; default: 2")
-      ->check(CLI::Range(2, 4096).description(""))
-      ->type_name("N");
-  command
-      ->add_option("--batch", o->batch,
-                   "Examples of each process in a step; default: 4")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))
-      ->type_name("N");
-  command->add_option("--steps", o->steps, "Of one measurement; default: 10")
-      ->check(CLI::Range(1, 1000000).description(""))
-      ->type_name("N");
-  command->add_option("--repeat", o->repeat, "Repetitions; default: 5")
-      ->check(CLI::Range(1, 1000000).description(""))
-      ->type_name("N");
-  command->add_option("--threads", o->threads, "Of each process; default: 1")
-      ->check(CLI::Range(1, 4096).description(""))
-      ->type_name("N");
+                      "The model to train; default: text-aft-local-6x256");
+  add_count(*command, "-n,--processes", o->processes, "Processes; default: 2",
+            2, 4096);
+  add_count(*command, "--batch", o->batch,
+            "Examples per process and step; default: 4", int64_t{1},
+            int64_t{1} << 30);
+  add_count(*command, "--steps", o->steps, "Steps per timing; default: 10");
+  add_count(*command, "--repeat", o->repeat, "Repetitions; default: 5");
+  add_count(*command, "--threads", o->threads,
+            "Threads per process; default: 1", 1, 4096);
   add_sets(*command, o->sets);
-  command->add_flag("--quick", o->quick, "A small model: does it all run?");
+  command->add_flag("--quick", o->quick,
+                    "A small model, only to see that all runs");
   command->add_flag("--json", o->json, "A JSON object instead of a table");
   command->footer(
-      "The batch of a process stays the same, so a step of N does the work of "
-      "N: efficiency = one_ms / step_ms.\n"
-      "silent_ms: N processes at once that exchange nothing: what they lose by "
-      "sharing the machine's memory and\n"
-      "cores. sent_MB: what a process sends in a step, over the loopback "
-      "interface, headers and all; ring_MB:\n"
-      "2 (N - 1) / N of the gradients, the least that a ring must send. "
-      "Medians; built-in data, nothing is written.\n"
+      "The batch per process stays the same, so a step of N processes does N "
+      "times the work: efficiency = one_ms / step_ms.\n"
+      "silent_ms: N processes at the same time that exchange nothing, which "
+      "shows what they lose by sharing memory and\n"
+      "cores. sent_MB: what a process sends per step over the loopback "
+      "interface, including headers; ring_MB:\n"
+      "2 (N - 1) / N of the gradients, the minimum of a ring. Medians; "
+      "built-in data, nothing is written.\n"
       "\n"
       "Examples:\n"
-      "  aft bench distributed\n"
-      "  aft bench distributed enwik8-aft-local-12x512 -n 4 --batch 1");
+      "  aft-bench distributed\n"
+      "  aft-bench distributed enwik8-aft-local-12x512 -n 4 --batch 1");
   command->callback([o] { run(*o); });
 }
 
-}  // namespace aft::cli
+}  // namespace aft::bench

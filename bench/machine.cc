@@ -11,7 +11,7 @@
 
 #include "aft/kernels/kernels.h"
 
-namespace aft::cli {
+namespace aft::bench {
 namespace {
 
 // Vectors of GCC and Clang; whole registers of the function's target.
@@ -21,8 +21,8 @@ typedef float Float8 __attribute__((vector_size(32)));
 typedef float Float16 __attribute__((vector_size(64)));
 #endif
 
-/// n rounds of multiply-adds in kChains independent chains: enough to hide the
-/// latency of two units, few enough to stay in registers.
+/// n rounds of multiply-adds in kChains independent chains: enough of them to
+/// hide the latency of two units, few enough to stay in registers.
 template <class Vector, int kChains>
 __attribute__((always_inline)) inline float multiply_add(int64_t n) {
   const Vector zero = {}, scale = zero + 0.9999f, step = zero + 1e-4f;
@@ -35,7 +35,7 @@ __attribute__((always_inline)) inline float multiply_add(int64_t n) {
   return sums[0][0];
 }
 
-struct Peak {
+struct MultiplyAdd {
   float (*run)(int64_t n);
   double flops_per_round;
 };
@@ -53,7 +53,7 @@ __attribute__((target("avx512f"))) float run_avx512(int64_t n) {
 }
 #endif
 
-Peak choose_peak() {
+MultiplyAdd choose_multiply_add() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) return {run_avx512, flops(16, 12)};
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
@@ -63,9 +63,9 @@ Peak choose_peak() {
   return {run_baseline, flops(4, 8)};
 }
 
-/// Seconds of the fastest of `runs` calls of f(thread), on all threads at once.
-/// Threads of our own: a measurement that shares no machinery with what it is
-/// compared with. Starting them takes microseconds, a run milliseconds.
+/// Seconds of the fastest of `runs` calls of f(thread) on all threads. Creates
+/// its own threads, to share nothing with the code it is compared with: that
+/// takes microseconds, a run milliseconds.
 template <class F>
 double fastest(int runs, const F& f) {
   double best = 1e30;
@@ -98,7 +98,7 @@ Machine measure_machine(bool quick) {
   }
   {
     const int64_t rounds = (quick ? 1 : 8) << 19;
-    const Peak peak = choose_peak();
+    const MultiplyAdd peak = choose_multiply_add();
     std::vector<float> results(threads * 64);  // a cache line or more apart
     const double s = fastest(5, [&](int64_t t) {
       results[static_cast<size_t>(t) * 64] = peak.run(rounds);
@@ -107,19 +107,19 @@ Machine measure_machine(bool quick) {
                     peak.flops_per_round / s;
   }
   {
-    constexpr int64_t kNumbers = 2048;  // 8 kB in, 8 kB out
+    constexpr int64_t kValues = 2048;  // 8 kB in, 8 kB out
     const int64_t rounds = quick ? 1024 : 8192;
-    std::vector<float> x(threads * kNumbers), y(threads * kNumbers);
+    std::vector<float> x(threads * kValues), y(threads * kValues);
     for (size_t i = 0; i < x.size(); ++i) {
       x[i] = static_cast<float>(i % 17) / 4 - 2;
     }
     const auto exp = kernels::simple_kernels<float>().exp;
     const double s = fastest(5, [&](int64_t t) {
       for (int64_t i = 0; i < rounds; ++i) {
-        exp(x.data() + t * kNumbers, y.data() + t * kNumbers, kNumbers);
+        exp(x.data() + t * kValues, y.data() + t * kValues, kValues);
       }
     });
-    machine.exps = static_cast<double>(threads) * kNumbers *
+    machine.exps = static_cast<double>(threads) * kValues *
                    static_cast<double>(rounds) / s;
   }
   return machine;
@@ -140,4 +140,4 @@ std::string describe(const Machine& machine) {
   return text;
 }
 
-}  // namespace aft::cli
+}  // namespace aft::bench

@@ -2,15 +2,17 @@
 // operator can be faster than its work divided by these rates.
 #pragma once
 
-#include "bench/cases.h"
+#include "cli/measure/cases.h"
 
-namespace aft::cli {
+namespace aft::bench {
+
+using cli::Work;
 
 /// Rates per second, summed over all threads.
 struct Machine {
-  double bytes;  ///< read plus written when copying arrays larger than caches
-  double flops;  ///< fused multiply-adds (or multiply and add) on registers
-  double exps;   ///< our exp kernel on an array in the L1 cache
+  double bytes = 0;  ///< read plus written when copying arrays beyond caches
+  double flops = 0;  ///< fused multiply-adds (or multiply and add) in registers
+  double exps = 0;   ///< aft's exp kernel on an array in the L1 cache
 };
 
 /// Measures with ATen's current number of threads, taking the best of a few
@@ -23,4 +25,4 @@ double bound_ms(const Machine& machine, const Work& work);
 /// Describes the machine in one line.
 std::string describe(const Machine& machine);
 
-}  // namespace aft::cli
+}  // namespace aft::bench

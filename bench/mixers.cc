@@ -1,5 +1,5 @@
-// `aft bench mixers`: how time and memory of every mixer grow with the length
-// and the width, beside the paper's first table.
+// `aft-bench mixers`: time and memory of every mixer as functions of length and
+// width, next to the paper's first table.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -7,40 +7,30 @@
 #include <cmath>
 #include <cstdio>
 #include <iostream>
-#include <memory>
-#include <nlohmann/json.hpp>
 
 #include "aft/base/config.h"
 #include "aft/io/file.h"
 #include "aft/nn/mixer.h"
-#include "bench/peak.h"
-#include "bench/products.h"
-#include "bench/time.h"
-#include "cli/commands.h"
+#include "bench/bench.h"
+#include "bench/matrix_products.h"
+#include "cli/measure/measure.h"
 #include "cli/plot/chart.h"
-#include "cli/table.h"
 
-namespace aft::cli {
+namespace aft::bench {
 namespace {
 
 constexpr int64_t kWidth = 256, kLength = 1024;
-/// As many for every d, so that a head grows with d, as the paper counts it.
+/// The same for every d, so that the width of a head grows with d, as in the
+/// paper's table.
 constexpr int64_t kHeads = 4;
-/// A series ends where its next point would take longer.
+/// A series ends before a point that would take longer.
 constexpr double kMostMs = 8000;
 
-struct Options {
-  std::vector<std::string> kinds;
-  std::string plot;
-  bool json = false, quick = false;
-  int repeat = 3, threads = 0;
-};
-
-/// What the paper's table says: time and space.
-struct Claim {
+/// Time and space in the paper's table.
+struct PaperCost {
   const char *kind, *time, *space;
 };
-constexpr Claim kClaims[] = {
+constexpr PaperCost kPaperCosts[] = {
     {"attention", "T^2 d", "T^2 + T d"},
     {"reformer", "T log T d", "T log T + T d"},
     {"linear-attention", "T d^2", "T d + d^2"},
@@ -69,28 +59,31 @@ nn::MixerOptions options_of(const std::string& kind, int64_t T, int64_t d) {
   return o;
 }
 
-struct Point {
+struct MixerPoint {
   int64_t T = 0, d = 0;
-  double ms = 0;    // of forward + backward, its linear layers aside
-  double all = 0;   // with them
+  double ms = 0;    // forward + backward without the linear layers
+  double all = 0;   // forward + backward
   double peak = 0;  // bytes above the inputs
 };
 
-Point measure(const std::string& kind, int64_t T, int64_t d, int repeat,
-              std::string& error) {
-  Point p{T, d};
-  const std::vector<double> numbers = measure_mixer(kind, T, d, repeat, error);
+MixerPoint measure(const std::string& kind, int64_t T, int64_t d, int repeat,
+                   std::string& error) {
+  MixerPoint p{T, d};
+  const std::vector<double> numbers =
+      run_measurement({"mixer", kind, std::to_string(repeat), std::to_string(T),
+                       std::to_string(d)},
+                      error);
   if (numbers.size() == 3) {
     p.peak = numbers[0], p.all = numbers[1];
-    // Never less than a hundredth: a difference of two times may be noise.
+    // At least a hundredth: the difference of two times may be noise.
     p.ms = std::max(numbers[1] - numbers[2], 0.01 * numbers[1]);
   }
   return p;
 }
 
-/// The exponent of y ~ x^a through the last three points.
-double exponent(const std::vector<Point>& points, int64_t Point::*x,
-                double Point::*y) {
+/// The exponent a of y ~ x^a through the last three points.
+double exponent(const std::vector<MixerPoint>& points, int64_t MixerPoint::*x,
+                double MixerPoint::*y) {
   const size_t n = std::min<size_t>(3, points.size());
   if (n < 2) return NAN;
   double sx = 0, sy = 0, sxx = 0, sxy = 0;
@@ -109,9 +102,9 @@ std::string power(const char* base, double a) {
   return std::isfinite(a) ? text : "-";
 }
 
-struct Line {
+struct MixerCost {
   std::string kind;
-  std::vector<Point> lengths, widths;
+  std::vector<MixerPoint> lengths, widths;
   std::string error;
 };
 
@@ -125,96 +118,94 @@ std::vector<std::string> all_kinds() {
 
 void run(const Options& o) {
   const std::vector<std::string> all = all_kinds(),
-                                 kinds = o.kinds.empty() ? all : o.kinds;
+                                 kinds = o.presets.empty() ? all : o.presets;
   for (const std::string& kind : kinds)
     if (std::find(all.begin(), all.end(), kind) == all.end())
-      throw UsageError("bench mixers: there is no mixer '" + kind +
+      throw UsageError("mixers: there is no mixer '" + kind +
                        "'; nearest: " + base::nearest(kind, all));
+  if (!o.plot.empty()) check_writable("mixers", o.plot);
   std::vector<int64_t> lengths, widths;
   for (int64_t T = o.quick ? 64 : 256; T <= (o.quick ? 256 : 8192); T *= 2)
     lengths.push_back(T);
   for (int64_t d = o.quick ? 64 : 128; d <= (o.quick ? 128 : 1024); d *= 2)
     widths.push_back(d);
-  std::vector<Line> lines;
+  const int repeat = o.repeat > 0 ? o.repeat : 3;
+  std::vector<MixerCost> costs;
   {
     Progress progress(kinds.size() * (lengths.size() + widths.size()));
     for (const std::string& kind : kinds) {
-      Line line{kind, {}, {}, ""};
-      const auto add = [&](std::vector<Point>& to, int64_t T, int64_t d) {
-        const bool over = !to.empty() && 4 * to.back().all > kMostMs;
-        progress.next(kind + " T = " + std::to_string(T) + " d = " +
-                      std::to_string(d) + (over ? " (left out)" : ""));
-        if (over || !line.error.empty()) return;
-        const Point p = measure(kind, T, d, o.repeat, line.error);
-        if (line.error.empty()) to.push_back(p);
+      MixerCost cost{kind, {}, {}, ""};
+      const auto add = [&](std::vector<MixerPoint>& to, int64_t T, int64_t d) {
+        const bool slow = !to.empty() && 4 * to.back().all > kMostMs;
+        progress.next(kind + " T = " + std::to_string(T) +
+                      " d = " + std::to_string(d) + (slow ? " (skipped)" : ""));
+        if (slow || !cost.error.empty()) return;
+        const MixerPoint p = measure(kind, T, d, repeat, cost.error);
+        if (cost.error.empty()) to.push_back(p);
       };
       for (const int64_t T : lengths)
-        add(line.lengths, T, o.quick ? 64 : kWidth);
+        add(cost.lengths, T, o.quick ? 64 : kWidth);
       for (const int64_t d : widths)
-        add(line.widths, o.quick ? 128 : kLength, d);
-      lines.push_back(std::move(line));
+        add(cost.widths, o.quick ? 128 : kLength, d);
+      costs.push_back(std::move(cost));
     }
   }
-  auto json = nlohmann::ordered_json::array();
-  std::vector<std::vector<std::string>> cells;
-  Panel time{"Time beside the linear layers", "length T", "ms", {}, false},
+  Results results({"mixer", "time", "", "paper", "memory", "paper", "at T",
+                   "ms", "peak_mb"},
+                  1);
+  Panel time{"Time without the linear layers", "length T", "ms", {}, false},
       memory{"Peak memory above the input", "length T", "MB", {}, false};
-  for (const Line& l : lines) {
-    const Claim* lock = nullptr;
-    for (const Claim& c : kClaims)
-      if (l.kind == c.kind) lock = &c;
-    const double by_T = exponent(l.lengths, &Point::T, &Point::ms),
-                 by_d = exponent(l.widths, &Point::d, &Point::ms),
-                 space = exponent(l.lengths, &Point::T, &Point::peak);
-    nlohmann::ordered_json row = {{"mixer", l.kind},
-                                  {"time_by_T", by_T},
-                                  {"time_by_d", by_d},
-                                  {"memory_by_T", space},
-                                  {"points", nlohmann::ordered_json::array()}};
-    Series ms{l.kind, {}}, mb{l.kind, {}};
-    for (const auto* points : {&l.lengths, &l.widths}) {
-      for (const Point& p : *points)
-        row["points"].push_back({{"T", p.T},
-                                 {"d", p.d},
-                                 {"ms", p.all},
-                                 {"ms_beside_linear", p.ms},
-                                 {"peak_mb", p.peak / 1e6}});
-    }
-    for (const Point& p : l.lengths) {
+  for (const MixerCost& c : costs) {
+    const PaperCost* paper = nullptr;
+    for (const PaperCost& p : kPaperCosts)
+      if (c.kind == p.kind) paper = &p;
+    const double by_T = exponent(c.lengths, &MixerPoint::T, &MixerPoint::ms),
+                 by_d = exponent(c.widths, &MixerPoint::d, &MixerPoint::ms),
+                 space = exponent(c.lengths, &MixerPoint::T, &MixerPoint::peak);
+    auto points = nlohmann::ordered_json::array();
+    for (const auto* series : {&c.lengths, &c.widths})
+      for (const MixerPoint& p : *series)
+        points.push_back({{"T", p.T},
+                          {"d", p.d},
+                          {"ms", p.all},
+                          {"ms_beside_linear", p.ms},
+                          {"peak_mb", p.peak / 1e6}});
+    Series ms{c.kind, {}}, mb{c.kind, {}};
+    for (const MixerPoint& p : c.lengths) {
       const double T = static_cast<double>(p.T);
       ms.points.emplace_back(T, p.ms), mb.points.emplace_back(T, p.peak / 1e6);
     }
     time.series.push_back(ms), memory.series.push_back(mb);
-    json.push_back(std::move(row));
-    const Point last = l.lengths.empty() ? Point{} : l.lengths.back();
-    cells.push_back({l.kind, power("T", by_T), power("d", by_d),
-                     lock ? lock->time : "-", power("T", space),
-                     lock ? lock->space : "-", std::to_string(last.T),
-                     number(last.all), number(last.peak / 1e6)});
+    const MixerPoint last = c.lengths.empty() ? MixerPoint{} : c.lengths.back();
+    results.add(
+        {{"mixer", c.kind},
+         {"time_by_T", by_T},
+         {"time_by_d", by_d},
+         {"memory_by_T", space},
+         {"points", points}},
+        {c.kind, power("T", by_T), power("d", by_d), paper ? paper->time : "-",
+         power("T", space), paper ? paper->space : "-", std::to_string(last.T),
+         number(last.all), number(last.peak / 1e6)});
   }
   if (!o.plot.empty())
     io::write_file(
-        o.plot, plot("Cost of the mixers against the length",
+        o.plot, plot("Cost of the mixers as a function of the length",
                      "forward + backward, B = 1, d = " + std::to_string(kWidth),
                      {time, memory}));
-  if (o.json) {
-    std::cout << json.dump(2) << '\n';
-    return;
-  }
-  std::cout << table({"mixer", "time", "", "paper", "memory", "paper", "at T",
-                      "ms", "peak_mb"},
-                     cells, 1)
-            << "\nforward + backward, B = 1, float, " << at::get_num_threads()
-            << " threads; exponents through the last three points, of the time "
-               "that a mixer's linear layers\ndo not take; "
-            << kHeads << " heads; s is 32\n";
-  for (const Line& l : lines)
-    if (!l.error.empty()) std::cout << l.kind << ": " << l.error << "\n";
+  results.print(o.json,
+                "\nforward + backward, B = 1, float, " +
+                    std::to_string(at::get_num_threads()) +
+                    " threads; exponents through the last three points, of the "
+                    "time without a mixer's\nlinear layers; " +
+                    std::to_string(kHeads) + " heads; s is 32\n");
+  if (o.json) return;
+  for (const MixerCost& c : costs)
+    if (!c.error.empty()) std::cout << c.kind << ": " << c.error << "\n";
 }
 
-}  // namespace
-
-void mix_once(const std::string& kind, int64_t T, int64_t d, int repeat) {
+/// The work of `measure mixer`: prints the peak in bytes above the input, the
+/// milliseconds, and the milliseconds of the linear layers alone.
+void print_cost(const std::string& kind, int64_t T, int64_t d, int repeat) {
   const nn::MixerOptions o = options_of(kind, T, d);
   const int64_t positions = kind == "lambda" ? o.rows * o.columns : T;
   const std::shared_ptr<nn::Mixer> mixer = nn::make_mixer(o);
@@ -226,38 +217,54 @@ void mix_once(const std::string& kind, int64_t T, int64_t d, int repeat) {
     y.backward(dy);
   };
   const at::Tensor x = at::randn({1, positions, d}), dy = at::randn_like(x);
-  pass(x, dy);  // threads, gradients of the weights, and what is kept
-  const double peak = raise_of_peak([&] { pass(x, dy); });
-  Products products(*mixer, positions);
+  pass(x, dy);  // creates threads, gradients of the weights and caches
+  const double peak = peak_increase([&] { pass(x, dy); });
+  MatrixProducts products(*mixer, positions);
   const std::vector<double> ms =
       interleave({[&] { pass(x, dy); }, [&] { products.run(); }}, {repeat, 0});
   printf("%.0f %.6f %.6f\n", peak, ms[0], ms[1]);
 }
 
-void add_bench_mixers(CLI::App& bench) {
-  auto o = std::make_shared<Options>();
-  CLI::App* command = bench.add_subcommand(
-      "mixers", "How time and memory of every mixer grow with T and d");
-  command->add_option("mixers", o->kinds, "Default: all");
-  command->add_option("--plot", o->plot, "A picture (SVG) against T")
-      ->type_name("FILE");
-  command->add_option("--repeat", o->repeat, "Repetitions; default: 3")
-      ->check(CLI::Range(1, 1000000).description(""))
-      ->type_name("N");
+}  // namespace
+
+void add_measure_mixer(CLI::App& measure) {
+  struct Arguments {
+    std::string kind;
+    int64_t T = 0, d = 0;
+    int repeat = 0, threads = 0;
+  };
+  auto o = std::make_shared<Arguments>();
+  CLI::App* command = measure.add_subcommand("mixer");
+  command->add_option("kind", o->kind)->required();
+  command->add_option("repeat", o->repeat)->required();
+  command->add_option("T", o->T)->required();
+  command->add_option("d", o->d)->required();
   add_threads(*command, o->threads);
-  command->add_flag("--quick", o->quick, "Small sizes: does it all run?");
-  command->add_flag("--json", o->json, "One JSON array instead of a table");
+  command->callback([o] {
+    set_threads(o->threads);
+    print_cost(o->kind, o->T, o->d, o->repeat);
+  });
+}
+
+void add_mixers(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "mixers", "Time and memory of every mixer as functions of T and d");
+  command->add_option("mixers", o->presets, "Default: all");
+  command->add_option("--plot", o->plot, "Write a plot against T")
+      ->type_name("SVG");
+  add_common(*command, *o, "3", "Small sizes");
   command->footer(
-      "Each point in a process of its own. A series ends where its next point "
-      "would take more than eight seconds.\n"
+      "Each point is measured in a separate process. A series ends before a "
+      "point that would take more than eight seconds.\n"
       "\n"
       "Examples:\n"
-      "  aft bench mixers\n"
-      "  aft bench mixers attention performer aft-simple --plot cost.svg");
+      "  aft-bench mixers\n"
+      "  aft-bench mixers attention performer aft-simple --plot cost.svg");
   command->callback([o] {
     set_threads(o->threads);
     run(*o);
   });
 }
 
-}  // namespace aft::cli
+}  // namespace aft::bench

@@ -1,25 +1,18 @@
-// `aft bench ops`: the command line, and the table of speeds.
+// `aft-bench ops`: the command line, and the table of speeds.
 #include "bench/ops.h"
 
 #include <ATen/Parallel.h>
 
 #include <cmath>
-#include <cstdio>
-#include <iostream>
-#include <memory>
-#include <optional>
 
-#include "bench/cases.h"
 #include "bench/machine.h"
-#include "bench/peak.h"
-#include "bench/rivals.h"
-#include "cli/commands.h"
-#include "cli/table.h"
+#include "cli/measure/measure.h"
+#include "cli/measure/rivals.h"
 
-namespace aft::cli {
+namespace aft::bench {
 namespace {
 
-/// A rival, and the ratio that we want to reach at least; 0: none is set.
+/// A rival and the smallest ratio that aft should reach; 0: no target.
 struct Rival {
   const char* name;
   double forward, forward_backward;
@@ -42,7 +35,8 @@ struct Contest {
 /// The paper's shapes: enwik8 (T 1024, d 512, rank 256), CIFAR-10 (T 3072,
 /// d 256, rank 64), ImageNet (14 x 14 patches and a class token, d 384).
 std::vector<Contest> contests(bool quick) {
-  // gemm: within 1.3 of the bare matrix products; simple: of pooling alone.
+  // gemm: at most 1.3 times the bare matrix products; simple: 1.3 times pooling
+  // alone.
   constexpr double kGemm = 1 / 1.3, kSimple = 1 / 1.3;
   if (quick) {
     return {
@@ -74,179 +68,120 @@ std::vector<Contest> contests(bool quick) {
   };
 }
 
-struct Row {
-  std::string name;
-  Pass pass;
-  int threads;
-  double aft_ms;
-  std::string rival;
-  double rival_ms, ratio, target, bound_ms, bound_ratio;
-  std::optional<double> peak_mb;
-};
+double rounded(double x) { return std::round(1e4 * x) / 1e4; }
 
-Row measure(const Case& c, const Data& data, const Rival& rival, Pass pass,
-            const Machine& machine, const Repeat& repeat) {
+void measure(const Case& c, const Data& data, const Rival& rival, Pass pass,
+             const std::optional<double>& peak, const Machine& machine,
+             const Repeat& repeat, Results& results) {
   const Side ours = aft_side(c, data), theirs = make_rival(rival.name, c, data);
   if (theirs.name == "naive") check_same(ours, theirs, pass);
   const std::vector<double> ms =
       interleave({[&] { ours.run(pass); }, [&] { theirs.run(pass); }}, repeat);
-  const double bound = bound_ms(machine, work(c, pass));
-  return {c.name(),   pass,          at::get_num_threads(), ms[0],
-          rival.name, ms[1],         ms[1] / ms[0],         rival.target(pass),
-          bound,      ms[0] / bound, std::nullopt};
-}
-
-nlohmann::ordered_json to_json(const std::vector<Row>& rows) {
-  const auto rounded = [](double x) { return std::round(1e4 * x) / 1e4; };
-  auto out = nlohmann::ordered_json::array();
-  for (const Row& r : rows) {
-    nlohmann::ordered_json peak;  // null where it could not be measured
-    if (r.peak_mb) peak = rounded(*r.peak_mb);
-    out.push_back({{"case", r.name},
-                   {"pass", pass_name(r.pass)},
-                   {"threads", r.threads},
-                   {"aft_ms", rounded(r.aft_ms)},
-                   {"rival", r.rival},
-                   {"rival_ms", rounded(r.rival_ms)},
-                   {"ratio", rounded(r.ratio)},
-                   {"bound_ms", rounded(r.bound_ms)},
-                   {"bound_ratio", rounded(r.bound_ratio)},
-                   {"peak_mb", peak}});
-  }
-  return out;
-}
-
-std::string to_table(const std::vector<Row>& rows) {
-  std::vector<std::vector<std::string>> cells;
-  for (const Row& r : rows) {
-    std::string target = "-";
-    if (r.target > 0) {
-      char text[32];
-      snprintf(text, sizeof(text), ">= %.2g %-6s", r.target,
-               r.ratio >= r.target ? "met" : "MISSED");
-      target = text;
-    }
-    cells.push_back({r.name, pass_name(r.pass), r.rival,
-                     std::to_string(r.threads), number(r.aft_ms),
-                     number(r.rival_ms), number(r.ratio), target,
-                     number(r.bound_ms), number(r.bound_ratio),
-                     r.peak_mb ? number(*r.peak_mb) : "-"});
-  }
-  return table({"case", "pass", "rival", "threads", "aft_ms", "rival_ms",
-                "ratio", "target", "bound_ms", "bound_ratio", "peak_mb"},
-               cells, 3);
+  const double bound = bound_ms(machine, work(c, pass)), ratio = ms[1] / ms[0],
+               target = rival.target(pass);
+  nlohmann::ordered_json peak_mb;  // null: not measured
+  if (peak) peak_mb = rounded(*peak / 1e6);
+  results.add(
+      {{"case", c.name()},
+       {"pass", pass_name(pass)},
+       {"threads", at::get_num_threads()},
+       {"aft_ms", rounded(ms[0])},
+       {"rival", rival.name},
+       {"rival_ms", rounded(ms[1])},
+       {"ratio", rounded(ratio)},
+       {"bound_ms", rounded(bound)},
+       {"bound_ratio", rounded(ms[0] / bound)},
+       {"peak_mb", peak_mb}},
+      {c.name(), pass_name(pass), rival.name,
+       std::to_string(at::get_num_threads()), number(ms[0]), number(ms[1]),
+       number(ratio), target > 0 ? target_text(ratio, target, false) : "-",
+       number(bound), number(ms[0] / bound), peak ? number(*peak / 1e6) : "-"});
 }
 
 }  // namespace
 
-Repeat BenchOptions::repetitions() const {
-  Repeat r;
-  r.fixed = repeat > 0 ? repeat : quick ? 3 : 0;
-  return r;
-}
-
-bool BenchOptions::matches(const std::string& name) const {
-  return name.find(filter) != std::string::npos;
-}
-
-void BenchOptions::nothing_matches(const std::string& names) const {
-  throw UsageError("bench ops: --filter must be part of one of " + names +
-                   ", got '" + filter + "'");
-}
-
-void bench_speed(const BenchOptions& options) {
-  std::vector<Contest> chosen;
-  size_t total = 0;
-  std::string names;
-  for (Contest& contest : contests(options.quick)) {
-    names += (names.empty() ? "" : ", ") + contest.c.name();
-    if (!options.matches(contest.c.name())) continue;
+void bench_speed(const OpsOptions& options) {
+  const std::vector<Contest> chosen =
+      options.matching(contests(options.quick),
+                       [](const Contest& contest) { return contest.c.name(); });
+  size_t total = 1;
+  for (const Contest& contest : chosen)
     total += contest.passes().size() * contest.rivals.size();
-    chosen.push_back(std::move(contest));
-  }
-  if (chosen.empty()) options.nothing_matches(names);
-
-  Progress progress(total + 1);
-  progress.next("what this machine can do");
-  const Machine machine = measure_machine(options.quick);
-  std::vector<Row> rows;
-  for (const Contest& contest : chosen) {
-    const Data data = make_data(contest.c);
-    for (const Pass pass : contest.passes()) {
-      const auto peak = peak_bytes(contest.c, "aft", pass);
-      for (const Rival& rival : contest.rivals) {
-        progress.next(contest.c.name() + " " + pass_name(pass) + " against " +
-                      rival.name);
-        rows.push_back(measure(contest.c, data, rival, pass, machine,
-                               options.repetitions()));
-        if (peak) rows.back().peak_mb = *peak / 1e6;
+  Results results({"case", "pass", "rival", "threads", "aft_ms", "rival_ms",
+                   "ratio", "target", "bound_ms", "bound_ratio", "peak_mb"},
+                  3);
+  Machine machine;
+  {
+    Progress progress(total);
+    progress.next("the rates of this machine");
+    machine = measure_machine(options.quick);
+    for (const Contest& contest : chosen) {
+      const Data data = make_data(contest.c);
+      for (const Pass pass : contest.passes()) {
+        const auto peak = peak_bytes(contest.c, "aft", pass);
+        for (const Rival& rival : contest.rivals) {
+          progress.next(contest.c.name() + " " + pass_name(pass) + " against " +
+                        rival.name);
+          measure(contest.c, data, rival, pass, peak, machine,
+                  options.repetitions(0, 3), results);
+        }
       }
     }
   }
-  if (options.json) {
-    std::cout << to_json(rows).dump(2) << '\n';
-    return;
-  }
-  std::cout << describe(machine) << "\n\n"
-            << to_table(rows)
-            << "\nratio = rival_ms / aft_ms, bound_ratio = aft_ms / bound_ms; "
-               "`aft bench ops --help` explains the rest\n";
+  results.print(options.json,
+                "\nratio = rival_ms / aft_ms, bound_ratio = aft_ms / bound_ms; "
+                "`aft-bench ops --help` explains the rest\n",
+                describe(machine) + "\n\n");
 }
 
-void add_bench_ops(CLI::App& bench) {
-  auto o = std::make_shared<BenchOptions>();
-  CLI::App* command = bench.add_subcommand(
+void add_ops(CLI::App& app) {
+  auto o = std::make_shared<OpsOptions>();
+  CLI::App* command = app.add_subcommand(
       "ops",
-      "The operators against naive code, attention, bare matrix products and "
-      "the machine's bound");
-  command->add_flag("--json", o->json, "One JSON array instead of a table");
+      "The operators, relative to naive code, attention, bare matrix products "
+      "and the machine's bound");
   command
       ->add_option("--filter", o->filter,
                    "Only cases with TEXT in their name, for example local")
       ->type_name("TEXT");
-  command
-      ->add_option("--repeat", o->repeat,
-                   "Repetitions; default: 5 to 11, as time allows")
-      ->check(CLI::Range(1, 1000000).description(""))
-      ->type_name("N");
-  add_threads(*command, o->threads);
-  command->add_flag("--quick", o->quick,
-                    "Small shapes, 3 repetitions: does it all run?");
+  add_common(*command, *o, "5 to 11, as time allows",
+             "Small shapes, 3 repetitions");
   auto* memory = command->add_flag(
       "--memory", o->memory,
       "Instead: peak memory at T = 32768, d = 64, in tensors of [T, d]; fails "
       "above 40");
   auto* scaling = command->add_flag(
       "--scaling", o->scaling,
-      "Instead: time and memory against T, 1k to 64k, attention included");
+      "Instead: time and memory as functions of T, 1k to 64k, including "
+      "attention");
   scaling->excludes(memory);
   command
       ->add_option("--plot", o->plot,
-                   "Write what --scaling measures as a plot (SVG)")
+                   "Write the results of --scaling as a plot")
       ->needs(scaling)
-      ->type_name("FILE");
+      ->type_name("SVG");
   command->footer(
-      "Every time is the median of repetitions in which aft and the rival take "
-      "turns; float, inputs from N(0, 1).\n"
-      "Rivals: naive, the same maths in plain ATen calls; attention, 8 heads "
-      "on the same q, k, v; gemm, the bare\n"
-      "matrix products of full; simple, aft::simple beside one_tap, which is "
-      "for inference alone. ratio = rival_ms / aft_ms.\n"
+      "Times are medians of repetitions in which aft and the rival alternate; "
+      "float, inputs from N(0, 1).\n"
+      "Rivals: naive, the same formula in plain ATen calls; attention, 8 heads "
+      "on the same q, k, v; gemm, only the\n"
+      "matrix products of full; simple, aft::simple next to one_tap, which is "
+      "for inference only. ratio = rival_ms / aft_ms.\n"
       "Bound: bound_ms = max(bytes / copy bandwidth, flops / multiply-add "
       "peak, exps / exp rate), all measured in\n"
-      "the same run; bytes: q, k, v, y once (backward: q, k, v, dy, dq, dk, dv "
-      "too); flops: 4 for each pair (t, j)\n"
+      "the same run; bytes: q, k, v, y once (backward: also q, k, v, dy, dq, "
+      "dk, dv); flops: 4 for each pair (t, j)\n"
       "in the window and each channel (backward: 8 more); exps: one for each "
-      "number in k and q (backward: again).\n"
+      "element of k and q (backward: again).\n"
       "bound_ratio = aft_ms / bound_ms.\n"
-      "peak_mb: by how much one call raises the peak of resident memory, "
-      "measured in a process of its own.\n"
+      "peak_mb: increase of the peak resident memory by one call, measured in "
+      "a separate process.\n"
       "\n"
       "Examples:\n"
-      "  aft bench ops\n"
-      "  aft bench ops --filter local --json\n"
-      "  aft bench ops --memory\n"
-      "  aft bench ops --scaling --plot scaling.svg");
+      "  aft-bench ops\n"
+      "  aft-bench ops --filter local --json\n"
+      "  aft-bench ops --memory\n"
+      "  aft-bench ops --scaling --plot scaling.svg");
   command->callback([o] {
     set_threads(o->threads);
     if (o->memory) return bench_memory(*o);
@@ -255,4 +190,4 @@ void add_bench_ops(CLI::App& bench) {
   });
 }
 
-}  // namespace aft::cli
+}  // namespace aft::bench

@@ -1,34 +1,43 @@
-// `aft bench ops`: its options and its three measurements.
+// `aft-bench ops`: its options and its three measurements.
 #pragma once
 
 #include <string>
+#include <vector>
 
-#include "bench/time.h"
+#include "bench/bench.h"
 
-namespace aft::cli {
+namespace aft::bench {
 
-struct BenchOptions {
-  bool json = false, memory = false, scaling = false, quick = false;
-  std::string filter;  ///< substring of the row name; empty: all rows
-  std::string plot;    ///< SVG file for `scaling`
-  int repeat = 0;      ///< 0: as Repeat chooses
-  int threads = 0;     ///< 0: as main.cc chose
+struct OpsOptions : Options {
+  bool memory = false, scaling = false;
+  std::string filter;  ///< substring of the name of a case; empty: all
 
-  Repeat repetitions() const;
-  bool matches(const std::string& name) const;
-  /// Throws the error for a filter without matches; `names` lists the rows.
-  [[noreturn]] void nothing_matches(const std::string& names) const;
+  /// The elements of `all` whose name(element) contains the filter. Throws
+  /// UsageError if there is none.
+  template <class T, class Name>
+  std::vector<T> matching(const std::vector<T>& all, const Name& name) const {
+    std::vector<T> out;
+    std::string names;
+    for (const T& x : all) {
+      names += (names.empty() ? "" : ", ") + name(x);
+      if (name(x).find(filter) != std::string::npos) out.push_back(x);
+    }
+    if (out.empty())
+      throw UsageError("ops: --filter must be part of one of " + names +
+                       ", got '" + filter + "'");
+    return out;
+  }
 };
 
-/// Each operator against its rivals and the machine's bound.
-void bench_speed(const BenchOptions& options);
+/// Each operator next to its rivals and the machine's bound.
+void bench_speed(const OpsOptions& options);
 
 /// Measures the memory of forward + backward at T = 32768, d = 64, in units of
 /// one [T, d] tensor. Prints the table, then throws if an operator needs more
 /// than 40.
-void bench_memory(const BenchOptions& options);
+void bench_memory(const OpsOptions& options);
 
-/// Time and memory against T, for each operator and for attention.
-void bench_scaling(const BenchOptions& options);
+/// Time and memory as functions of T, for each operator and for attention.
+void bench_scaling(const OpsOptions& options);
 
-}  // namespace aft::cli
+}  // namespace aft::bench

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Images per second of image classifiers in plain PyTorch, against the same in aft.
+"""Images per second of image classifiers in plain PyTorch, compared with the same classifiers in aft.
 
     bench/pytorch_classify.py
-    bench/pytorch_classify.py --aft build/release/aft --rounds 5
+    bench/pytorch_classify.py --aft-bench build/release/aft-bench --rounds 5
     bench/pytorch_classify.py --systems aft-conv-tiny-h32 --method toeplitz,streams=2
 
 DeiT (attention) and AFT-conv, tiny and small, with random weights: patches of 16, twelve pre-norm blocks, float32, no
@@ -26,7 +26,7 @@ import subprocess
 import sys
 import time
 
-# glibc reads these at the start of a process: what `aft` sets for itself.
+# glibc reads these when a process starts: the settings of `aft`.
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000000", "MALLOC_TOP_PAD_": "16777216"}
 # Threads that wait asleep: spinning, two on a core that another process shares lose far more than that core.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", **os.environ, **ALLOCATOR}
@@ -41,7 +41,7 @@ DEIT_TARGET, CONV_TARGET = 1.3, 2.0
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--aft", help="the program, to compare with; without it only PyTorch is measured")
+    parser.add_argument("--aft-bench", metavar="PROGRAM", help="compare with this program; default: only PyTorch")
     parser.add_argument("--batch", type=int, help="default: 32")
     parser.add_argument("--size", type=int, default=224, help="the images' side; default: 224")
     parser.add_argument("--threads", type=int, default=THREADS, help=f"default: {THREADS}")
@@ -65,8 +65,8 @@ def parse():
             parser.error(f"--systems must be of {', '.join(SYSTEMS)}, got '{system}'")
     if o.size < PATCH or o.size % PATCH:
         parser.error(f"--size must be a multiple of {PATCH}, got {o.size}")
-    if o.aft and o.size != 224:
-        parser.error("--aft measures at --size 224 only")
+    if o.aft_bench and o.size != 224:
+        parser.error("--aft-bench measures at --size 224 only")
     return o
 
 
@@ -427,7 +427,7 @@ def run_json(command, environment=None):
 
 
 def presets_of(systems):
-    """aft's presets, and for each the PyTorch systems it is held against: DeiT, AFT-conv (or None)."""
+    """aft's presets, and for each the PyTorch systems it is compared with: DeiT, AFT-conv (or None)."""
     found = {}
     for system in systems:
         size = "tiny" if "tiny" in system else "small"
@@ -482,19 +482,19 @@ def main():
             print(f"round {number + 1}: PyTorch, {system}", file=sys.stderr)
             theirs[system] = run_json([sys.executable] + sys.argv + ["--child", system, "--method", methods[system]],
                                       ENVIRONMENT)
-        if o.aft:
+        if o.aft_bench:
             print(f"round {number + 1}: aft", file=sys.stderr)
-            rows = run_json([o.aft, "bench", "classify", *presets, "--json", "--threads", str(o.threads), "--batch",
+            rows = run_json([o.aft_bench, "classify", *presets, "--json", "--threads", str(o.threads), "--batch",
                              str(o.batch)])
             ours = {row["preset"]: row for row in rows}
             for preset in presets:
                 if preset not in ours:
-                    sys.exit(f"{os.path.basename(__file__)}: {o.aft} bench classify gave no row of {preset}")
+                    sys.exit(f"{os.path.basename(__file__)}: {o.aft_bench} classify printed no row for {preset}")
         rounds.append((theirs, ours))
     rows = [{"system": system,
              "images_per_second": statistics.median(r[system]["images_per_second"] for r, _ in rounds),
              "peak_gb": max(r[system]["peak_gb"] for r, _ in rounds), "method": methods[system]} for system in systems]
-    compared = compare(rounds, presets) if o.aft else []
+    compared = compare(rounds, presets) if o.aft_bench else []
     if o.json:
         print(json.dumps(rows + compared, indent=2))
         return
@@ -504,7 +504,7 @@ def main():
         all_rounds = [theirs[r["system"]]["images_per_second"] for theirs, _ in rounds]
         print(f"{r['system']:<22}{r['images_per_second']:>10.2f}{min(all_rounds):>10.2f}{max(all_rounds):>10.2f}"
               f"{r['peak_gb']:>9.2f}  {r['method']}")
-    if not o.aft:
+    if not o.aft_bench:
         return
 
     def ratio(row, name):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A training step in plain PyTorch against the same step in aft: time and memory.
+"""A training step in plain PyTorch compared with the same step in aft: time and memory.
 
-    bench/pytorch_train.py --aft build/release/aft
+    bench/pytorch_train.py --aft-bench build/release/aft-bench
     bench/pytorch_train.py --layers 12 --width 512 --systems aft-local
 
-Each system is trained for a few steps in a process of its own, PyTorch's and aft's one after the other: a byte language
+Each system is trained for a few steps in a separate process, first PyTorch's, then aft's: a byte language
 model of the same size, with the same dropout, clipping and AdamW. The PyTorch side is what a careful user writes: the
-formula in tensor calls with the largest keys and biases taken off first, all cores, multi-tensor AdamW, and an
+formula in tensor calls with the largest keys and biases subtracted first, all cores, multi-tensor AdamW, and an
 allocator that keeps freed memory, as aft's does.
 """
 import argparse
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 
-# glibc reads these at the start of a process: what `aft` sets for itself.
+# glibc reads these when a process starts: the settings of `aft`.
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000000", "MALLOC_TOP_PAD_": "16777216"}
 THREADS = len(os.sched_getaffinity(0))
 PRESETS = {"aft-local": "enwik8-aft-local-24x256", "aft-simple": "enwik8-aft-simple-24x256",
@@ -28,7 +28,8 @@ PRESETS = {"aft-local": "enwik8-aft-local-24x256", "aft-simple": "enwik8-aft-sim
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--aft", default="build/release/aft", help="the program; default: build/release/aft")
+    parser.add_argument("--aft-bench", metavar="PROGRAM", default="build/release/aft-bench",
+                        help="default: build/release/aft-bench")
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--length", type=int, default=1024, help="T")
@@ -156,7 +157,7 @@ def main():
         theirs = run([sys.executable] + sys.argv + ["--child", system], ALLOCATOR)
         print(f"{system}: aft", file=sys.stderr)
         sets = [f"model.{key}={getattr(o, key)}" for key in ("layers", "width", "length", "window", "rank", "heads")]
-        ours = run([o.aft, "bench", "train", PRESETS[system], "--json", "--batch", str(o.batch), "--repeat",
+        ours = run([o.aft_bench, "train", PRESETS[system], "--json", "--batch", str(o.batch), "--repeat",
                     str(o.repeat), "--threads", str(THREADS)] + [part for s in sets for part in ("--set", s)])[0]
         rows.append({"system": system, "pytorch_ms": theirs["step_ms"], "aft_ms": ours["step_ms"],
                      "speedup": theirs["step_ms"] / ours["step_ms"], "pytorch_gb": theirs["peak_gb"],

@@ -1,258 +1,188 @@
-// `aft bench train`: a training step against its own matrix products, and
-// against the Transformer of the same size; time and memory.
-#include <ATen/ATen.h>
+// `aft-bench train`: a training step relative to its own matrix products and to
+// the Transformer of the same size; time and memory.
 #include <ATen/Parallel.h>
-#include <torch/nn/modules/linear.h>
 
-#include <cstdio>
-#include <iostream>
-#include <memory>
-#include <nlohmann/json.hpp>
-
-#include "bench/peak.h"
-#include "bench/products.h"
-#include "bench/time.h"
-#include "cli/commands.h"
+#include "bench/bench.h"
+#include "bench/matrix_products.h"
+#include "cli/measure/measure.h"
+#include "cli/measure/workloads.h"
 #include "cli/model.h"
-#include "cli/table.h"
 
-namespace aft::cli {
+namespace aft::bench {
 namespace {
 
-struct Options {
-  std::vector<std::string> presets, sets;
-  bool json = false, quick = false;
-  int64_t batch = 0;
-  int repeat = 0, threads = 0;
-};
-
-/// What a system should reach; 0: anything.
+/// What a model should reach; 0: no target.
 struct Target {
-  double over_gemm = 0, speedup = 0, share = 0;
+  double over_gemm = 0, speedup = 0, memory = 0;
 };
 
-struct System {
-  std::string name;
+struct TrainedModel : SystemResult {
   base::Json config;
   Target target;
+  std::string size;
+  double gemm_ms = 0, gflops = 0;
+  std::unique_ptr<TrainingRun> run;
+  std::unique_ptr<MatrixProducts> products;
 };
 
-/// Systems of one size: they take turns, and each is compared with the one
-/// whose mixer is attention.
-using Contest = std::vector<System>;
+/// Models of one size: they alternate, and each is compared with the one whose
+/// mixer is attention.
+using Group = std::vector<TrainedModel>;
 
-System make_system(const std::string& preset, int64_t batch,
-                   std::vector<std::string> sets) {
-  // Built-in data.
-  sets.insert(sets.begin(), {"train.accumulate=1", "train.recompute=false",
-                             "data.path=", "data.fingerprint="});
+TrainedModel make_model(const std::string& preset, int64_t batch,
+                        std::vector<std::string> sets) {
+  sets.insert(sets.begin(), {"train.accumulate=1", "train.recompute=false"});
   if (batch > 0) sets.push_back("train.batch=" + std::to_string(batch));
-  base::Json config = choose_config(preset, sets);
-  if (config["task"] == "language") config["data"]["mode"] = "bytes";
-  return {preset, std::move(config), {}};
+  TrainedModel model;
+  model.name = preset;
+  model.config = config_on_built_in_data(preset, sets);
+  model.mixer = model_config(model.config).mixer;
+  return model;
 }
 
-/// The sizes of the paper's table on enwik8, and those that a Transformer of 24
-/// layers would need more than 20 GB for with fewer: T = 4096 and CIFAR-10.
-std::vector<Contest> contests(const Options& o) {
+/// The sizes of the paper's table on enwik8. T = 4096 and CIFAR-10 with fewer
+/// layers: a Transformer with 24 would need more than 20 GB.
+std::vector<Group> groups(const Options& o) {
   // Targets hold for the paper's sizes.
   const bool targets = !o.quick && o.sets.empty();
-  const auto contest = [&](const std::vector<std::string>& presets,
-                           int64_t batch, std::vector<std::string> sets,
-                           const Target& local = {},
-                           const Target& simple = {}) {
+  const auto group = [&](const std::vector<std::string>& presets, int64_t batch,
+                         std::vector<std::string> sets,
+                         const Target& local = {}, const Target& simple = {}) {
     sets.insert(sets.end(), o.sets.begin(), o.sets.end());
-    Contest all;
-    for (const std::string& p : presets) {
-      all.push_back(make_system(p, o.batch > 0 ? o.batch : batch, sets));
-      const std::string mixer = model_config(all.back().config).mixer;
-      if (!targets) continue;
-      if (mixer == "aft-local") all.back().target = local;
-      if (mixer == "aft-simple") all.back().target = simple;
+    Group models;
+    for (const std::string& preset : presets) {
+      models.push_back(make_model(preset, o.batch > 0 ? o.batch : batch, sets));
+      TrainedModel& model = models.back();
+      if (targets && model.mixer == "aft-local") model.target = local;
+      if (targets && model.mixer == "aft-simple") model.target = simple;
     }
-    return all;
+    return models;
   };
-  if (!o.presets.empty()) return {contest(o.presets, 0, {})};
-  const std::vector<std::string> narrow = {"enwik8-aft-local-24x256",
-                                           "enwik8-aft-simple-24x256",
-                                           "enwik8-transformer-24x256"},
-                                 pictures = {"cifar10-aft-local-24x256",
-                                             "cifar10-aft-simple-24x256",
-                                             "cifar10-transformer-24x256"};
-  if (o.quick) {
-    return {contest(narrow, 2,
-                    {"model.layers=2", "model.width=64", "model.length=128",
-                     "model.rank=16"}),
-            contest(pictures, 2,
-                    {"model.layers=1", "model.width=64", "data.height=8",
-                     "data.width=8"})};
+  std::vector<Group> out;
+  if (!o.presets.empty()) {
+    out.push_back(group(o.presets, 0, {}));
+    return out;
   }
-  const Target text{1.35, 1.3, 0.5}, simple{0, 1.5, 0};
-  return {
-      contest(narrow, 4, {}, text, simple),
-      contest({"enwik8-aft-local-12x512", "enwik8-transformer-12x512"}, 4, {},
-              text),
-      contest(narrow, 1, {"model.length=4096", "model.layers=6"}, text, simple),
-      contest(pictures, 4, {"model.layers=4"}, {0, 2, 0.45})};
+  const std::vector<std::string> text = {"enwik8-aft-local-24x256",
+                                         "enwik8-aft-simple-24x256",
+                                         "enwik8-transformer-24x256"},
+                                 images = {"cifar10-aft-local-24x256",
+                                           "cifar10-aft-simple-24x256",
+                                           "cifar10-transformer-24x256"};
+  if (o.quick) {
+    out.push_back(group(text, 2,
+                        {"model.layers=2", "model.width=64", "model.length=128",
+                         "model.rank=16"}));
+    out.push_back(group(
+        images, 2,
+        {"model.layers=1", "model.width=64", "data.height=8", "data.width=8"}));
+    return out;
+  }
+  const Target local{1.35, 1.3, 0.5}, simple{0, 1.5, 0};
+  out.push_back(group(text, 4, {}, local, simple));
+  out.push_back(group({"enwik8-aft-local-12x512", "enwik8-transformer-12x512"},
+                      4, {}, local));
+  out.push_back(
+      group(text, 1, {"model.length=4096", "model.layers=6"}, local, simple));
+  out.push_back(group(images, 4, {"model.layers=4"}, {0, 2, 0.45}));
+  return out;
 }
 
-/// A model in training that takes one step at a time.
-class Run {
- public:
-  explicit Run(base::Json config)
-      : task_(tasks::make_task(config)),
-        trainer_(*task_, train_config(config), "") {
-    task_->model().train();
-  }
-  void step() { trainer_.advance(); }
-  torch::nn::Module& model() { return task_->model(); }
-
- private:
-  std::unique_ptr<train::Task> task_;
-  train::Trainer trainer_;
-};
-
-struct Row {
-  std::string name, size;
-  double step_ms, gemm_ms, gflops;
-  double peak_gb;                 // 0: not known
-  double speedup = 0, share = 0;  // against attention; 0: there is none
-  std::string mixer;
-  Target target;
-};
-
-std::vector<Row> measure(const Contest& contest, const Repeat& repeat,
-                         Progress& progress) {
-  std::vector<std::unique_ptr<Run>> runs;
-  std::vector<std::unique_ptr<Products>> products;
+void measure(Group& group, const Repeat& repeat, Progress& progress) {
   std::vector<std::function<void()>> functions;
-  std::vector<Row> rows;
   std::string names;
-  for (const System& s : contest) {
-    const models::SequenceModelConfig m = model_config(s.config);
-    const int64_t batch = train_config(s.config).batch;
-    progress.next(s.name + ": memory");
-    const Measured memory = measure_training(s.config.dump(), 0);
-    char size[64];
-    snprintf(size, sizeof(size), "%lldx%lld T=%lld B=%lld",
-             static_cast<long long>(m.layers), static_cast<long long>(m.width),
-             static_cast<long long>(m.length), static_cast<long long>(batch));
-    rows.push_back(
-        {s.name, size, 0, 0, 0, memory.peak / 1e9, 0, 0, m.mixer, s.target});
-    runs.push_back(std::make_unique<Run>(s.config));
-    products.push_back(
-        std::make_unique<Products>(runs.back()->model(), batch * m.length));
-    functions.push_back([run = runs.back().get()] { run->step(); });
-    functions.push_back([p = products.back().get()] { p->run(); });
-    names += (names.empty() ? "" : ", ") + s.name;
+  for (TrainedModel& model : group) {
+    const models::SequenceModelConfig m = model_config(model.config);
+    const int64_t batch = train_config(model.config).batch;
+    progress.next(model.name + ": memory");
+    model.peak_gb = measure_training(model.config.dump(), 0).peak / 1e9;
+    model.size = std::to_string(m.layers) + "x" + std::to_string(m.width) +
+                 " T=" + std::to_string(m.length) +
+                 " B=" + std::to_string(batch);
+    model.run = std::make_unique<TrainingRun>(model.config);
+    model.products =
+        std::make_unique<MatrixProducts>(model.run->model(), batch * m.length);
+    functions.push_back([run = model.run.get()] { run->run(); });
+    functions.push_back([p = model.products.get()] { p->run(); });
+    names += (names.empty() ? "" : ", ") + model.name;
   }
-  progress.next(names + ": steps, in turns");
+  progress.next(names + ": steps, alternating");
   const std::vector<double> ms = interleave(functions, repeat);
-  const Row* rival = nullptr;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    rows[i].step_ms = ms[2 * i], rows[i].gemm_ms = ms[2 * i + 1];
-    rows[i].gflops = products[i]->flops() / rows[i].gemm_ms / 1e6;
-    if (rows[i].mixer == "attention") rival = &rows[i];
+  for (size_t i = 0; i < group.size(); ++i) {
+    group[i].ms = ms[2 * i], group[i].gemm_ms = ms[2 * i + 1];
+    group[i].gflops = group[i].products->flops() / group[i].gemm_ms / 1e6;
+    group[i].run.reset(), group[i].products.reset();
   }
-  for (Row& r : rows) {
-    if (!rival || &r == rival) continue;
-    r.speedup = rival->step_ms / r.step_ms;
-    if (rival->peak_gb > 0) r.share = r.peak_gb / rival->peak_gb;
-  }
-  return rows;
+  compare_with_attention(group);
 }
 
 void run(const Options& o) {
-  Repeat repeat;
-  repeat.fixed = o.repeat > 0 ? o.repeat : o.quick ? 2 : 5;
-  const std::vector<Contest> all = contests(o);
+  std::vector<Group> all = groups(o);
   size_t total = all.size();
-  for (const Contest& c : all) total += c.size();
-  std::vector<Row> rows;
+  for (const Group& group : all) total += group.size();
+  Results results({"preset", "size", "step_ms", "gemm_ms", "step/gemm",
+                   "speedup", "peak_gb", "memory"},
+                  2);
+  std::string gflops;
   {
     Progress progress(total);
-    for (const Contest& c : all) {
-      for (Row& r : measure(c, repeat, progress)) rows.push_back(std::move(r));
+    for (Group& group : all) {
+      measure(group, o.repetitions(5, 2), progress);
+      for (const TrainedModel& m : group) {
+        nlohmann::ordered_json object = {{"preset", m.name},
+                                         {"size", m.size},
+                                         {"threads", at::get_num_threads()},
+                                         {"step_ms", m.ms},
+                                         {"gemm_ms", m.gemm_ms},
+                                         {"gemm_gflops", m.gflops},
+                                         {"step_over_gemm", m.ms / m.gemm_ms}};
+        m.append_to(object);
+        results.add(std::move(object),
+                    {m.name, m.size, number(m.ms), number(m.gemm_ms),
+                     verdict(m.ms / m.gemm_ms, m.target.over_gemm, true),
+                     m.speedup_cell(m.target.speedup), m.peak_cell(),
+                     m.memory_cell(m.target.memory)});
+        gflops += (gflops.empty() ? "" : ", ") + number(m.gflops);
+      }
     }
   }
-  if (o.json) {
-    auto j = nlohmann::ordered_json::array();
-    for (const Row& r : rows) {
-      nlohmann::ordered_json row = {{"preset", r.name},
-                                    {"size", r.size},
-                                    {"threads", at::get_num_threads()},
-                                    {"step_ms", r.step_ms},
-                                    {"gemm_ms", r.gemm_ms},
-                                    {"gemm_gflops", r.gflops},
-                                    {"step_over_gemm", r.step_ms / r.gemm_ms},
-                                    {"peak_gb", r.peak_gb}};
-      if (r.speedup > 0) row["speedup"] = r.speedup;
-      if (r.share > 0) row["memory_share"] = r.share;
-      j.push_back(std::move(row));
-    }
-    std::cout << j.dump(2) << '\n';
-    return;
-  }
-  std::vector<std::vector<std::string>> cells;
-  for (const Row& r : rows) {
-    cells.push_back(
-        {r.name, r.size, number(r.step_ms), number(r.gemm_ms),
-         verdict(r.step_ms / r.gemm_ms, r.target.over_gemm, true),
-         r.speedup > 0 ? verdict(r.speedup, r.target.speedup, false) : "-",
-         r.peak_gb > 0 ? number(r.peak_gb) : "-",
-         r.share > 0 ? verdict(r.share, r.target.share, true) : "-"});
-  }
-  std::cout << table({"preset", "size", "step_ms", "gemm_ms", "step/gemm",
-                      "speedup", "peak_gb", "memory"},
-                     cells, 2)
-            << "\n"
-            << at::get_num_threads() << " threads, products at ";
-  for (size_t i = 0; i < rows.size(); ++i)
-    std::cout << (i > 0 ? ", " : "") << number(rows[i].gflops);
-  std::cout << " GFLOP/s; speedup and memory are against the Transformer of "
-               "the same size\n";
+  results.print(o.json, "\n" + std::to_string(at::get_num_threads()) +
+                            " threads, matrix products at " + gflops +
+                            " GFLOP/s; speedup and memory are relative to the "
+                            "Transformer of the same size\n");
 }
 
 }  // namespace
 
-void add_bench_train(CLI::App& bench) {
+void add_train(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = bench.add_subcommand(
+  CLI::App* command = app.add_subcommand(
       "train",
-      "A training step against its bare matrix products and the Transformer");
+      "A training step, relative to its matrix products and the Transformer");
   command->add_option("presets", o->presets,
                       "Presets of one size; default: the paper's sizes on "
                       "enwik8, T = 4096, and CIFAR-10 with 4 layers");
-  command
-      ->add_option("--batch", o->batch,
-                   "Sequences of a step; default: 4 (T = 4096: 1), or the "
-                   "preset's")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))
-      ->type_name("N");
-  command->add_option("--repeat", o->repeat, "Repetitions; default: 5")
-      ->check(CLI::Range(1, 1000000).description(""))
-      ->type_name("N");
+  add_count(*command, "--batch", o->batch,
+            "Sequences per step; default: 4 (T = 4096: 1), or the preset's",
+            int64_t{1}, int64_t{1} << 30);
   add_sets(*command, o->sets);
-  add_threads(*command, o->threads);
-  command->add_flag("--quick", o->quick,
-                    "A small model, 2 repetitions: does it all run?");
-  command->add_flag("--json", o->json, "One JSON array instead of a table");
+  add_common(*command, *o, "5", "Small models, 2 repetitions");
   command->footer(
-      "A step is what `aft train` does: batch, forward, backward, clipping, "
+      "A step is that of `aft train`: batch, forward, backward, clipping, "
       "AdamW; float, with dropout.\n"
-      "gemm_ms: the matrix products of its linear layers alone, forward and "
-      "backward, into memory that is there.\n"
-      "All systems of one size and their products take turns; medians. "
-      "peak_gb: the largest resident memory of a\n"
-      "process of its own that takes two steps. Nothing is read but "
-      "built-in data, and nothing is written.\n"
+      "gemm_ms: only the matrix products of the linear layers, forward and "
+      "backward, into preallocated memory.\n"
+      "All models of one size and their products alternate; medians. peak_gb: "
+      "peak resident memory of a separate\n"
+      "process that takes two steps. Reads only built-in data and writes "
+      "nothing.\n"
       "\n"
       "Examples:\n"
-      "  aft bench train\n"
-      "  aft bench train text-aft-local-6x256 text-transformer-6x256 --json\n"
-      "  aft bench train cifar10-aft-local-24x256 cifar10-transformer-24x256 "
+      "  aft-bench train\n"
+      "  aft-bench train text-aft-local-6x256 text-transformer-6x256 --json\n"
+      "  aft-bench train cifar10-aft-local-24x256 cifar10-transformer-24x256 "
       "--batch 4 --set model.layers=4\n"
-      "  aft bench train enwik8-aft-local-24x256 --batch 2 --set "
+      "  aft-bench train enwik8-aft-local-24x256 --batch 2 --set "
       "model.window=128");
   command->callback([o] {
     set_threads(o->threads);
@@ -260,9 +190,4 @@ void add_bench_train(CLI::App& bench) {
   });
 }
 
-std::function<void()> training_steps(const std::string& config) {
-  auto run = std::make_shared<Run>(base::Json::parse(config));
-  return [run] { run->step(); };
-}
-
-}  // namespace aft::cli
+}  // namespace aft::bench

@@ -53,7 +53,7 @@ volatile sig_atomic_t interrupted = 0;
 
 pid_t start_aft(std::vector<std::string> arguments, const Variables& variables,
                 int out, int error) {
-  arguments.insert(arguments.begin(), "aft");
+  arguments.insert(arguments.begin(), program_invocation_short_name);
   std::vector<std::string> environment;
   for (char** v = environ; *v; ++v) {
     const std::string name = std::string(*v).substr(0, strcspn(*v, "="));

@@ -48,13 +48,6 @@ std::string number(double x) {
   return text;
 }
 
-std::string verdict(double x, double target, bool at_most) {
-  if (target == 0) return number(x);
-  const bool met = at_most ? x <= target : x >= target;
-  return number(x) + (at_most ? " <= " : " >= ") + number(target) +
-         (met ? " met" : " MISSED");
-}
-
 Progress::~Progress() {
   if (done_ > 0 && isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
 }

@@ -16,9 +16,6 @@ std::string table(const std::vector<std::string>& header,
 /// 1.23, 123, 1234.
 std::string number(double x);
 
-/// Formats x next to its target: "1.23 >= 1.00 met". target 0: x alone.
-std::string verdict(double x, double target, bool at_most);
-
 /// Shows the current item of a list of tasks on stderr: a single line that is
 /// overwritten on a terminal, one line per item elsewhere.
 class Progress {

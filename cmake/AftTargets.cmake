@@ -1,9 +1,9 @@
-# What every library and program of the project has in common: names, headers, where it is installed and how it is found.
+# Functions for the libraries and programs of the project: names, headers, installation and the package files.
 include(CMakePackageConfigHelpers)
 
 # aft_library(<target> <export-name> <public headers>...)
 # Gives the target its alias aft::<export-name>, its public headers (paths from the top of the project, installed under
-# the same path in include/), and its place in the installed package. The component has the export name.
+# the same path in include/), and its place in the installed package. <export-name> is also the name of the component.
 function(aft_library target name)
   add_library(aft::${name} ALIAS ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON
@@ -17,14 +17,17 @@ function(aft_library target name)
   install(EXPORT aft-${name} NAMESPACE aft:: FILE aft-${name}.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/aft)
 endfunction()
 
-# aft_program(<target>): installed beside the libraries, and finds libaft.so relative to itself wherever the tree is moved.
-function(aft_program target)
+# aft_program(<target> <name> <library>): a program of this name directly in the build directory, which installs beside
+# the libraries and finds libaft.so relative to itself.
+function(aft_program target name library)
   file(RELATIVE_PATH to_lib "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
-  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/${to_lib}" INSTALL_RPATH_USE_LINK_PATH ON)
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
+    INSTALL_RPATH "$ORIGIN/${to_lib}" INSTALL_RPATH_USE_LINK_PATH ON)
+  target_link_libraries(${target} PRIVATE ${library})
   install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
 
-# aft_embed(<out> <files>...): writes the files as C++ to <out>, named by their paths from the top of the project.
+# aft_embed(<out> <files>...): embeds the files in the C++ source <out>, under their paths from the top of the project.
 function(aft_embed out)
   set(pairs)
   set(paths)

@@ -14,7 +14,7 @@
 
 #include "aft/io/file.h"
 #include "aft/io/json_file.h"
-#include "bench/peak.h"
+#include "cli/measure/measure.h"
 #include "cli/commands.h"
 #include "cli/model.h"
 #include "cli/plot/training_curve.h"

@@ -10,10 +10,10 @@
 #include <memory>
 
 #include "aft/kernels/reference.h"
-#include "bench/cases.h"
-#include "bench/peak.h"
-#include "bench/rivals.h"
-#include "bench/time.h"
+#include "cli/measure/cases.h"
+#include "cli/measure/measure.h"
+#include "cli/measure/rivals.h"
+#include "cli/measure/timing.h"
 #include "cli/commands.h"
 #include "cli/table.h"
 
@@ -153,12 +153,12 @@ void demo() {
                 "attention MB"},
                cost, 2)
       << "\nWhat to try next:\n"
-         "  aft bench ops                              the paper's shapes, "
+         "  aft bench                                  speed and memory of "
+         "whole models on this machine\n"
+         "  aft-bench ops                              the paper's shapes, "
          "against naive code and the machine's bound\n"
-         "  aft bench ops --scaling --plot cost.svg    time and memory from 1k "
-         "to 64k positions, as a picture\n"
-         "  aft bench ops --help                       everything it can "
-         "measure\n"
+         "  aft-bench ops --scaling --plot cost.svg    time and memory from 1k "
+         "to 64k positions, as a plot\n"
          "In C++, aft::nn::AFTLocal (aft/nn/aft.h) stands where attention "
          "stood; in Python, aft.nn.AFTLocal.\n";
 }

@@ -48,7 +48,7 @@ Shape shape(const base::Json& m) {
 
 /// Bytes that a training process needs, about: the program, weights, gradients
 /// and two moments, and for each token what the layers keep for backward.
-/// Fitted to what `aft bench train` measures; within 30 % of that. 0: not
+/// Fitted to what `aft-bench train` measures; within 30 % of that. 0: not
 /// known, of networks and mixers other than AFT and attention.
 double training_bytes(const base::Json& model, const train::TrainConfig& t,
                       double parameters) {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from classes import COLOURS, NAMES, ClassesTest, class_folder, painted
 from pictures import RANDOM, jpeg, noise, png
-from program import main, sets
+from program import BENCH, main, sets
 from tensors import load_tensors, save_tensors
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -289,10 +289,11 @@ class TestClasses(ClassesTest):
 
     def test_bench_of_trained_models(self):
         """A directory is measured with its own weights, so they must be good."""
-        words = ["bench", "classify", "--quick", "--repeat", 1, "--threads", 1]
+        words = ["classify", "--quick", "--repeat", 1, "--threads", 1]
         two = self.work / "two"
         self.train(two, "--steps", 1, *sets(model__layers=2))
-        rows = json.loads(self.succeed(*words, "--json", two, self.shapes).stdout)
+        rows = json.loads(self.succeed(*words, "--json", two, self.shapes,
+                                       program=BENCH).stdout)  # fmt: skip
         self.assertEqual([str(two), str(self.shapes)], [row["preset"] for row in rows])
         tensors, _ = load_tensors(two / "model.safetensors")
         for row in rows:
@@ -304,9 +305,10 @@ class TestClasses(ClassesTest):
         weights = (self.shapes / "model.safetensors").read_bytes()
         torn = copy(self.shapes, self.work / "torn", "model.safetensors",
                     weights[:3000])  # fmt: skip
-        self.fails(1, [torn / "model.safetensors", "cut short"], *words, torn)
+        self.fails(1, [torn / "model.safetensors", "cut short"], *words, torn,
+                   program=BENCH)  # fmt: skip
         (torn / "model.safetensors").unlink()
-        self.fails(1, [torn / "model.safetensors"], *words, torn)
+        self.fails(1, [torn / "model.safetensors"], *words, torn, program=BENCH)
 
     # ---- What is not as it should be -----------------------------------------
 

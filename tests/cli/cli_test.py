@@ -13,54 +13,62 @@ import unittest
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
-from program import AFT, TIMEOUT, aft, lines_of, main
+from program import AFT, BENCH, TIMEOUT, aft, lines_of, main
 
 KEYS = ["case", "pass", "threads", "aft_ms", "rival", "rival_ms", "ratio",
         "bound_ms", "bound_ratio", "peak_mb"]
-# What `aft bench classify` measures unless told otherwise.
+# What `aft-bench classify` measures unless told otherwise.
 CLASSIFIERS = ["imagenet-deit-tiny", "imagenet-aft-full-tiny",
                "imagenet-aft-conv-tiny-k11-h32", "imagenet-aft-conv-tiny-k11-h192",
                "imagenet-deit-small", "imagenet-aft-full-small",
                "imagenet-aft-conv-small-k11-h16", "imagenet-aft-conv-small-k11-h384"]
-BENCH = Path(__file__).resolve().parents[2] / "bench"
+SCRIPTS = Path(__file__).resolve().parents[2] / "bench"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Cli(unittest.TestCase):
-    def aft(self, *arguments, code=0, env=None):
+    def aft(self, *arguments, code=0, env=None, program=AFT):
         """Runs `aft arguments...`, checks the exit code, gives (out, err)."""
-        done = aft(*arguments, env={**os.environ, **(env or {})})
+        done = aft(*arguments, env={**os.environ, **(env or {})}, program=program)
         self.assertEqual(code, done.returncode,
                          f"{arguments}: {done.stdout}\n{done.stderr}")
         return done.stdout, done.stderr
 
-    def refused(self, *arguments, code=2):
+    def bench(self, *arguments, **options):
+        """The same for `aft-bench`."""
+        return self.aft(*arguments, program=BENCH, **options)
+
+    def refused(self, *arguments, code=2, program=AFT):
         """The message of a call that must fail, without `aft: `."""
-        out, err = self.aft(*arguments, code=code)
+        out, err = self.aft(*arguments, code=code, program=program)
         self.assertEqual("", out)
         last = err.rstrip("\n").split("\n")[-1]
-        self.assertTrue(last.startswith("aft: "), err)
-        return last[len("aft: "):]
+        name, _, message = last.partition(": ")
+        self.assertEqual(Path(program).name, name, err)
+        return message
 
     def rows(self, *arguments, **env):
-        out, _ = self.aft("bench", "ops", "--quick", "--json", *arguments,
-                          env=env)
+        out, _ = self.bench("ops", "--quick", "--json", *arguments, env=env)
         return json.loads(out)
 
     # ---- help, version, wrong calls -----------------------------------------
 
     def test_help_shows_examples(self):
-        for command in ([], ["demo"], ["train"], ["data"], ["eval"], ["generate"],
-                        ["info"], ["presets"], ["curves"], ["bench"], ["bench", "ops"],
-                        ["bench", "train"], ["bench", "generate"],
-                        ["bench", "classify"]):
-            with self.subTest(command=command):
-                out, err = self.aft(*command, "--help")
+        commands = [(AFT, c) for c in (
+            [], ["demo"], ["train"], ["data"], ["eval"], ["generate"], ["info"],
+            ["presets"], ["curves"], ["bench"])]  # fmt: skip
+        commands += [(BENCH, c) for c in (
+            [], ["ops"], ["train"], ["generate"], ["classify"], ["mixers"],
+            ["distributed"], ["steady"])]  # fmt: skip
+        for program, command in commands:
+            with self.subTest(program=program, command=command):
+                out, err = self.aft(*command, "--help", program=program)
                 self.assertIn("Example", out)
-                self.assertIn(" ".join(["aft", *command]), out)
-                self.assertNotIn("peak-of", out)  # the program's own affair
+                self.assertIn(" ".join([Path(program).name, *command]), out)
+                for hidden in ("measure ", "-rank"):
+                    self.assertNotRegex(out, f"(?m)^  {hidden}")
                 self.assertEqual("", err)
-        out, _ = self.aft("bench", "ops", "--help")
+        out, _ = self.bench("ops", "--help")
         for option in ("--json", "--filter", "--repeat", "--threads",
                        "--memory", "--scaling", "--plot", "--quick"):
             self.assertIn(option, out)
@@ -68,33 +76,38 @@ class Cli(unittest.TestCase):
     def test_version(self):
         out, _ = self.aft("--version")
         self.assertRegex(out, r"^aft \d+\.\d+\.\d+\n$")
+        self.assertEqual(out.replace("aft", "aft-bench"), self.bench("--version")[0])
 
     def test_wrong_usage_exits_with_2(self):
         for arguments, message in (
             ([], "expected a command"),
             (["frobnicate"], "frobnicate"),
-            (["bench"], "expected what to measure"),
             (["bench", "frobnicate"], "frobnicate"),
             (["demo", "--nonsense"], "--nonsense"),
-            (["bench", "ops", "--nonsense"], "--nonsense"),
-            (["bench", "ops", "--repeat", "0"], "--repeat"),
-            (["bench", "ops", "--repeat", "many"], "many"),
-            (["bench", "ops", "--threads", "0"], "--threads"),
-            (["bench", "ops", "--threads", "-3"], "--threads"),
-            (["bench", "ops", "--memory", "--scaling"], "--memory"),
-            (["bench", "ops", "--plot", "x.svg"], "--scaling"),
-            (["bench", "ops", "--filter", "softmax"], "'softmax'"),
-            (["bench", "ops", "--memory", "--filter", "softmax"], "softmax"),
-            (["bench", "ops", "--scaling", "--filter", "softmax"], "softmax"),
-            (["bench", "classify", "imagenet-deit-tiny", "text-aft-local-4x128"],
+            (["aft-bench"], "expected a command"),
+            (["aft-bench", "frobnicate"], "frobnicate"),
+            (["aft-bench", "ops", "--nonsense"], "--nonsense"),
+            (["aft-bench", "ops", "--repeat", "0"], "--repeat"),
+            (["aft-bench", "ops", "--repeat", "many"], "many"),
+            (["aft-bench", "ops", "--threads", "0"], "--threads"),
+            (["aft-bench", "ops", "--threads", "-3"], "--threads"),
+            (["aft-bench", "ops", "--memory", "--scaling"], "--memory"),
+            (["aft-bench", "ops", "--plot", "x.svg"], "--scaling"),
+            (["aft-bench", "ops", "--filter", "softmax"], "'softmax'"),
+            (["aft-bench", "ops", "--memory", "--filter", "softmax"], "softmax"),
+            (["aft-bench", "ops", "--scaling", "--filter", "softmax"], "softmax"),
+            (["aft-bench", "classify", "imagenet-deit-tiny", "text-aft-local-4x128"],
              "text-aft-local-4x128 is of task language"),
         ):
             with self.subTest(arguments=arguments):
-                self.assertIn(message, self.refused(*arguments))
+                program = AFT
+                if arguments[:1] == ["aft-bench"]:
+                    program, arguments = BENCH, arguments[1:]
+                self.assertIn(message, self.refused(*arguments, program=program))
 
     def test_plot_that_cannot_be_written_fails_at_once(self):
-        message = self.refused("bench", "ops", "--scaling", "--plot",
-                               "/nowhere/at/all.svg", code=1)
+        message = self.refused("ops", "--scaling", "--plot", "/nowhere/at/all.svg",
+                               code=1, program=BENCH)
         self.assertIn("/nowhere/at/all.svg", message)
         self.assertIn("No such file", message)
 
@@ -103,13 +116,13 @@ class Cli(unittest.TestCase):
             self.skipTest("no /dev/full")
         with open("/dev/full", "w") as full:
             done = subprocess.run(
-                [AFT, "bench", "ops", "--quick", "--filter", "simple",
+                [BENCH, "ops", "--quick", "--filter", "simple",
                  "--repeat", "1"], stdout=full, stderr=subprocess.PIPE,
                 text=True)
         self.assertEqual(1, done.returncode)
-        self.assertIn("aft: cannot write to the standard output", done.stderr)
+        self.assertIn("aft-bench: cannot write to the standard output", done.stderr)
 
-    # ---- bench ops ----------------------------------------------------------
+    # ---- aft-bench ops ----------------------------------------------------------
 
     def test_no_control_characters_reach_the_terminal(self):
         done = aft("\x1b[2J\x07bell")
@@ -159,7 +172,7 @@ class Cli(unittest.TestCase):
         self.assertTrue(all("conv" in row["case"] for row in rows))
 
     def test_table_shows_what_json_does(self):
-        out, err = self.aft("bench", "ops", "--quick", "--filter", "simple",
+        out, err = self.bench("ops", "--quick", "--filter", "simple",
                             "--repeat", "1")
         header = next(x for x in out.split("\n") if x.startswith("case"))
         self.assertEqual(sorted(KEYS + ["target"]), sorted(header.split()))
@@ -183,7 +196,7 @@ class Cli(unittest.TestCase):
     @unittest.skipIf("ASAN_OPTIONS" in os.environ,
                      "sanitizers take memory of their own")  # fmt: skip
     def test_memory_stays_within_40_tensors(self):
-        out, _ = self.aft("bench", "ops", "--memory", "--json")
+        out, _ = self.bench("ops", "--memory", "--json")
         rows = json.loads(out)
         self.assertEqual(["simple", "local32", "full16", "conv31"],
                          [r["case"].split("-")[0] for r in rows])
@@ -198,7 +211,7 @@ class Cli(unittest.TestCase):
     def test_scaling_writes_a_legible_plot(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "cost.svg")
-            out, _ = self.aft("bench", "ops", "--scaling", "--quick", "--repeat",
+            out, _ = self.bench("ops", "--scaling", "--quick", "--repeat",
                               "1", "--plot", path)
             self.assertIn(path, out)
             root = xml.parse(path).getroot()
@@ -223,15 +236,15 @@ class Cli(unittest.TestCase):
                 self.assertTrue(0 <= x <= width and 0 <= y <= height, point)
 
     def test_scaling_as_json(self):
-        out, _ = self.aft("bench", "ops", "--scaling", "--quick", "--json",
+        out, _ = self.bench("ops", "--scaling", "--quick", "--json",
                           "--repeat", "1", "--filter", "simple")
         self.assertEqual([512, 1024], [r["T"] for r in json.loads(out)])
 
-    # ---- bench classify -----------------------------------------------------
+    # ---- aft-bench classify -----------------------------------------------------
 
     def test_classifiers_as_json_and_as_a_table(self):
-        words = ["bench", "classify", "--quick", "--threads", "1"]
-        rows = json.loads(self.aft(*words, "--json")[0])
+        words = ["classify", "--quick", "--threads", "1"]
+        rows = json.loads(self.bench(*words, "--json")[0])
         self.assertEqual(CLASSIFIERS, [row["preset"] for row in rows])
         rates = {row["preset"]: row["images_per_second"] for row in rows}
         for row in rows:
@@ -246,7 +259,7 @@ class Cli(unittest.TestCase):
             ratio = row["images_per_second"] / rates[f"imagenet-deit-{size}"]
             self.assertAlmostEqual(ratio, row["speedup"])
             self.assertGreater(row["memory_share"], 0)
-        out, err = self.aft(*words)
+        out, err = self.bench(*words)
         self.assertIn("1 threads, batch 2", out)
         self.assertEqual(len(CLASSIFIERS), len(lines_of(out, "imagenet-")))
         for row in rows:
@@ -269,7 +282,7 @@ class Cli(unittest.TestCase):
 
         def measure(*arguments):
             done = subprocess.run(
-                [sys.executable, BENCH / "pytorch_classify.py", "--quick",
+                [sys.executable, SCRIPTS / "pytorch_classify.py", "--quick",
                  "--threads", "1", *arguments], text=True,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT)
             self.assertEqual(0, done.returncode, done.stderr)
@@ -278,7 +291,7 @@ class Cli(unittest.TestCase):
 
         systems = ["deit-tiny", "aft-conv-tiny-h32"]
         rows = json.loads(measure("--systems", ",".join(systems), "--streams", "2",
-                                  "--aft", AFT, "--json"))
+                                  "--aft-bench", BENCH, "--json"))
         self.assertEqual(systems, [r["system"] for r in rows if "system" in r])
         self.assertEqual(CLASSIFIERS[:3], [r["preset"] for r in rows if "preset" in r])
         for row in rows:

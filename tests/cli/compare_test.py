@@ -1,4 +1,4 @@
-"""`aft compare` and `aft bench mixers` as a user meets them: what they write,
+"""`aft compare` and `aft-bench mixers` as a user meets them: what they write,
 stopped and gone on, called wrongly. Argument: the program."""
 
 import json
@@ -8,7 +8,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from program import AFT, TIMEOUT, ProgramTest, main, metrics, sets
+from program import AFT, BENCH, TIMEOUT, ProgramTest, main, metrics, sets
 
 SMALL = sets(model__layers=1, model__width=16, model__length=32,
              model__heads=2, data__valid_bytes=500)  # fmt: skip
@@ -213,7 +213,7 @@ class TestBenchMixers(ProgramTest):
     def test_quick(self):
         plot = self.work / "cost.svg"
         rows = json.loads(self.succeed(
-            "bench", "mixers", "--quick", "--repeat", 1, "--json", "--plot", plot,
+            "mixers", "--quick", "--repeat", 1, "--json", "--plot", plot, program=BENCH,
         ).stdout)  # fmt: skip
         self.assertEqual(len(rows), 13)
         for row in rows:
@@ -223,10 +223,11 @@ class TestBenchMixers(ProgramTest):
             for key in ("time_by_T", "time_by_d", "memory_by_T"):
                 self.assertIsNotNone(row[key])
         ElementTree.parse(plot)
-        two = self.succeed("bench", "mixers", "performer", "aft-simple", "--quick",
-                           "--repeat", 1).stdout  # fmt: skip
+        two = self.succeed("mixers", "performer", "aft-simple", "--quick",
+                           "--repeat", 1, program=BENCH).stdout  # fmt: skip
         self.assertIn("T d^2 log d", two)
-        self.fails(2, ["'performa'", "performer"], "bench", "mixers", "performa")
+        self.fails(2, ["'performa'", "performer"], "mixers", "performa",
+                   program=BENCH)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from program import AFT, TIMEOUT, aft, main, sets
+from program import AFT, BENCH, TIMEOUT, aft, main, sets
 from ranks import ENDLESS, PRESET, SMALL, Runs, free_port, ranks_below
 
 
@@ -172,8 +172,8 @@ class Launch(Runs):
         self.alike(one, two)
 
     def test_bench(self):
-        done = self.succeed("bench", "distributed", "--quick", "--repeat", 3,
-                            "--json")  # fmt: skip
+        done = self.succeed("distributed", "--quick", "--repeat", 3, "--json",
+                            program=BENCH)  # fmt: skip
         row = json.loads(done.stdout)
         self.assertEqual(row["processes"], 2)
         self.assertGreater(row["step_ms"], 0)
@@ -183,8 +183,8 @@ class Launch(Runs):
         self.assertGreater(row["sent_over_bound"], 0.99)
         self.assertLess(row["sent_over_bound"], 1.5)
         # A checkpoint every 50 steps, a validation every 100.
-        done = self.succeed("bench", "steady", PRESET, "--first", 100, "--last", 400,
-                            *sets(model__length=32), "--json",
+        done = self.succeed("steady", PRESET, "--first", 100, "--last", 400,
+                            *sets(model__length=32), "--json", program=BENCH,
                             env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
         rows = json.loads(done.stdout)
         self.assertEqual([row["processes"] for row in rows], [1, 2])

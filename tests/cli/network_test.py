@@ -6,7 +6,7 @@ import json
 import signal
 
 from pictures import folder, noise
-from program import ProgramTest, main, sets
+from program import BENCH, ProgramTest, main, sets
 
 PICTURES = {
     "image-pixelcnn": sets(model__layers=2, model__width=6),
@@ -58,9 +58,10 @@ class TestPictures(ProgramTest):
                    "--set", "model.width=8", "--out", self.work / "x")  # fmt: skip
         self.fails(1, ["train.recompute"], "train", "image-pixelcnn", "--set",
                    "train.recompute=true", "--out", self.work / "y")  # fmt: skip
-        self.fails(2, ["sequences", "pixelcnn"], "bench", "train", "image-pixelcnn")
-        self.fails(2, ["sequences", "pixelcnn"], "bench", "generate",
-                   "image-pixelcnn")  # fmt: skip
+        self.fails(2, ["sequences", "pixelcnn"], "train", "image-pixelcnn",
+                   program=BENCH)  # fmt: skip
+        self.fails(2, ["sequences", "pixelcnn"], "generate", "image-pixelcnn",
+                   program=BENCH)  # fmt: skip
         self.fails(2, ["--names", "pixelcnn"], "export", out, "--names", "timm",
                    "--out", self.work / "w")  # fmt: skip
 
@@ -84,7 +85,7 @@ class TestClasses(ProgramTest):
                     "classify", out, some, "--top", 2, "--json",
                 ).stdout)  # fmt: skip
                 self.assertEqual([len(each["top"]) for each in named], [2, 2])
-                self.succeed("bench", "classify", preset, "--quick", *size)
+                self.succeed("classify", preset, "--quick", *size, program=BENCH)
 
     def test_any_size(self):
         out = self.work / "run"

@@ -17,6 +17,7 @@ from pathlib import Path
 if len(sys.argv) < 2 or not os.access(sys.argv[1], os.X_OK):
     sys.exit(f"usage: {sys.argv[0]} PROGRAM [unittest options]")
 AFT = str(Path(sys.argv[1]).resolve())
+BENCH = str(Path(AFT).with_name("aft-bench"))
 TIMEOUT = 600  # for what hangs: other tests may have the cores
 # Threads that wait go to sleep, so that tests beside this one get the cores.
 os.environ["OMP_WAIT_POLICY"] = "passive"
@@ -26,11 +27,12 @@ def main():
     unittest.main(argv=sys.argv[:1] + sys.argv[2:])
 
 
-def aft(*arguments, errors="strict", **options):
+def aft(*arguments, errors="strict", program=AFT, **options):
     # Not as text: that would turn the carriage returns of a progress line into
     # new lines, and they are looked for below.
     done = subprocess.run(
-        [AFT, *map(str, arguments)], capture_output=True, timeout=TIMEOUT, **options
+        [program, *map(str, arguments)], capture_output=True, timeout=TIMEOUT,
+        **options
     )
     done.stdout = done.stdout.decode("utf-8", errors)
     done.stderr = done.stderr.decode("utf-8", errors)
@@ -69,7 +71,8 @@ class ProgramTest(unittest.TestCase):
             done = aft(*arguments, **options)
             self.assertEqual(done.returncode, code, done.stdout + done.stderr)
             last = done.stderr.splitlines()[-1]
-            self.assertTrue(last.startswith("aft: "), done.stderr)
+            name = Path(options.get("program", AFT)).name
+            self.assertTrue(last.startswith(name + ": "), done.stderr)
             for word in words:
                 self.assertIn(str(word), last)
 

@@ -11,7 +11,7 @@ import time
 import unittest
 from pathlib import Path
 
-from program import AFT, TIMEOUT, ProgramTest, aft, main, sets
+from program import AFT, BENCH, TIMEOUT, ProgramTest, aft, main, sets
 
 SMALL = sets(
     model__layers=1, model__width=16, model__length=32, train__batch=2,
@@ -158,13 +158,15 @@ class TestTrain(ProgramTest):
             self.assertIn("SHA-256", done.stdout)
 
     def test_benches_run(self):
-        rows = json.loads(self.succeed("bench", "train", "--quick", "--json").stdout)
+        rows = json.loads(self.succeed("train", "--quick", "--json", program=BENCH).stdout)
         self.assertEqual(6, len(rows))  # on text and on pictures
         for row in rows:
             for key in ("step_ms", "gemm_ms", "step_over_gemm", "peak_gb"):
                 self.assertGreater(row[key], 0, row)
         self.assertIn("speedup", rows[0])
-        rows = json.loads(self.succeed("bench", "generate", "--quick", "--json").stdout)
+        rows = json.loads(
+            self.succeed("generate", "--quick", "--json", program=BENCH).stdout
+        )
         states = {}
         for row in rows:
             self.assertGreater(row["us_per_byte"], 0, row)
@@ -217,7 +219,7 @@ class TestTrain(ProgramTest):
                      "--set", f"train.recompute={recompute}"]  # fmt: skip
             info = json.loads(self.succeed("info", PRESET, *words, "--json").stdout)
             config = json.dumps(info["config"])
-            used = self.succeed("peak-of", "training", config, 0).stdout
+            used = self.succeed("measure", "training", config, 0).stdout
             used = float(used.split()[0])
             self.assertLess(abs(info["training_bytes"] / used - 1), 0.3, used)
             return used

@@ -1,18 +1,20 @@
-// Any lines as the arguments of the program, a line each: done, help, or a
-// UsageError, which main.cc turns into exit code 2. No command is run.
+// Passes any lines as arguments, one per line, to `aft`, or to `aft-bench` if
+// the first line is that name. Expects success, help or a UsageError (exit code
+// 2). No command is run.
 #include <iostream>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "bench/bench.h"
 #include "cli/app.h"
-#include "cli/commands.h"
+#include "cli/program.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
 
-/// Thrown where a command would begin its work.
+/// Thrown instead of running a command.
 struct Parsed {};
 
 /// The innermost command of a call.
@@ -20,8 +22,8 @@ const CLI::App& leaf(const CLI::App& app) {
   return app.get_subcommands().empty() ? app : leaf(*app.get_subcommands()[0]);
 }
 
-/// In the place before the callbacks of the commands. They cannot be taken
-/// away: they own what the options write to.
+/// Throws before the callbacks of the commands are called. They cannot be
+/// removed: they own what the options write to.
 void stop_before_work(CLI::App& app) {
   app.parse_complete_callback([&app] {
     const bool groups_others = !leaf(app).get_subcommands(nullptr).empty();
@@ -34,21 +36,25 @@ void stop_before_work(CLI::App& app) {
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr size_t kMost = 40;
   std::istringstream lines(std::string(data, data + size));
-  std::vector<std::string> words = {"aft"};
+  std::vector<std::string> words;
   for (std::string line; words.size() < kMost && std::getline(lines, line);)
     words.push_back(line.substr(0, line.find('\0')));
+  const bool bench = !words.empty() && words[0] == "aft-bench";
+  if (!bench) words.insert(words.begin(), "aft");
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());
 
-  // Once: two hundred options take longer to make than to parse. Each parse
-  // begins by forgetting the one before.
-  static const std::unique_ptr<CLI::App> app = aft::cli::make_app();
-  stop_before_work(*app);
+  // Created once: hundreds of options take longer to create than to parse. Each
+  // parse starts by clearing the results of the one before.
+  static const std::unique_ptr<CLI::App> programs[] = {
+      aft::cli::make_app(), aft::bench::make_app()};
+  CLI::App& app = *programs[bench];
+  stop_before_work(app);
   std::ostringstream out;
   std::streambuf* const before = std::cout.rdbuf(out.rdbuf());
   try {
     const int code =
-        aft::cli::run(*app, static_cast<int>(argv.size()), argv.data());
+        aft::cli::run(app, static_cast<int>(argv.size()), argv.data());
     aft::fuzz::expect(code == 0, "the exit code must be 0, got another");
   } catch (const Parsed&) {
     aft::fuzz::expect(out.str().empty(), "words on stdout before the work");

@@ -53,7 +53,7 @@ MODULES = {
     "cli": (
         "cli",
         ("base", "kernels", "io", "ops", "nn", "models", "data",
-         "train", "tasks", "bench"),
+         "train", "tasks"),
         TORCH + JSON + POSIX + ("CLI/",),
     ),
     "bench": (
@@ -231,6 +231,7 @@ class IncludeTable(unittest.TestCase):
             ("aft/io/bad.cc", "#include <c10/core/Device.h>"),
             ("aft/ops/bad.cc", '#include "cli/demo.h"'),
             ("aft/ops/bad.cc", '#include "tests/shapes.h"'),
+            ("cli/bad.cc", '#include "bench/bench.h"'),
         ):
             with self.subTest(path=path, line=line):
                 self.check(path, line, allowed=False)

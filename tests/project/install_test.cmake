@@ -37,6 +37,7 @@ build_consumer(torch_free "use_kernels;use_io" -DCMAKE_DISABLE_FIND_PACKAGE_Torc
 if(torch)
   build_consumer(all "use_kernels;use_io;use_aft" -DCONSUMER_TORCH=ON)
   run(${work}/moved/bin/aft --help)
+  run(${work}/moved/bin/aft-bench --help)
   if(NOT flags)  # Python itself is not built with the sanitizers
     run(${CMAKE_COMMAND} -E env --unset=AFT_LIBRARY PYTHONDONTWRITEBYTECODE=1
       PYTHONPATH=${work}/moved/lib/python3/dist-packages

@@ -1,5 +1,6 @@
-"""docs/usage.md names every command, option and configuration key that the
-program has. usage_test.py PROJECT_DIR PROGRAM."""
+"""docs/usage.md names every command, option and configuration key of the
+programs aft and aft-bench. usage_test.py PROJECT_DIR PROGRAM; aft-bench is in
+the same directory."""
 
 import json
 import re
@@ -9,13 +10,14 @@ import unittest
 from pathlib import Path
 
 USAGE = (Path(sys.argv[1]) / "docs/usage.md").read_text()
-AFT = str(Path(sys.argv[2]).resolve())
+AFT = Path(sys.argv[2]).resolve()
 
 
-def run(*arguments):
+def run(*arguments, program="aft"):
     return subprocess.run(
-        [AFT, *arguments], stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
+        [AFT.with_name(program), *arguments], stdout=subprocess.PIPE, text=True,
+        check=True,
+    ).stdout  # fmt: skip
 
 
 def commands(text):
@@ -34,16 +36,16 @@ def keys(config, prefix=""):
 
 class TestUsage(unittest.TestCase):
     def test_commands_and_options(self):
-        found = [(c,) for c in commands(run("--help")) if c != "bench"]
-        found += [("bench", c) for c in commands(run("bench", "--help"))]
+        found = [(program, c) for program in ("aft", "aft-bench")
+                 for c in commands(run("--help", program=program))]  # fmt: skip
         self.assertGreaterEqual(len(found), 9)
-        chapters = USAGE.split("\n## `aft ")[1:]
+        chapters = re.split(r"\n## (?=`aft)", USAGE)[1:]
         named = {c: set() for c in chapters}
-        for command in found:
-            self.assertIn("`aft " + " ".join(command), USAGE)
-            chapter = next(c for c in chapters
-                           if re.search(rf"\b{command[0]}`", c.split("\n")[0]))
-            text = run(*command, "--help")
+        for program, command in found:
+            self.assertIn(f"`{program} {command}", USAGE)
+            heading = "`aft-bench`" if program == "aft-bench" else f"`aft {command}`"
+            chapter = next(c for c in chapters if heading in c.split("\n")[0])
+            text = run(command, "--help", program=program)
             for option in re.findall(r"^  (?:-\w,)?(--[\w-]+)", text, re.M):
                 named[chapter].add(option)
                 if option != "--help":

@@ -1,4 +1,4 @@
-#include "bench/time.h"
+#include "cli/measure/timing.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "bench/cases.h"
+#include "cli/measure/cases.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

@@ -1,4 +1,4 @@
-#include "bench/rivals.h"
+#include "cli/measure/rivals.h"
 
 #include <ATen/ATen.h>
 

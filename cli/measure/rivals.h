@@ -2,7 +2,7 @@
 // them, tuned as far as possible without changing the formula.
 #pragma once
 
-#include "bench/cases.h"
+#include "cli/measure/cases.h"
 
 namespace aft::cli {
 

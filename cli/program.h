@@ -1,0 +1,55 @@
+// What the programs `aft` and `aft-bench` share: exit codes, error messages and
+// threads.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <stdexcept>
+#include <string>
+
+namespace aft::cli {
+
+/// Exit code of a process that ends because a peer in its group has failed
+/// (train::PeerError).
+inline constexpr int kPeerFailed = 3;
+
+/// The last lines of the help of both programs.
+inline constexpr char kExitCodes[] =
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 ended because another "
+    "process of the group failed.";
+
+/// A usage error that the parser cannot detect: exit code 2. All other
+/// exceptions except train::PeerError are failures: exit code 1.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Parses the arguments and runs the callback of the chosen command, or prints
+/// the requested help. Returns the exit code. Throws UsageError and whatever
+/// the command throws.
+int run(CLI::App& app, int argc, const char* const* argv);
+
+/// The body of main(): sets the threads and the allocator of the process (the
+/// library leaves both alone), calls run(), prints what it throws and returns
+/// the exit code.
+int run_program(CLI::App& app, int argc, const char* const* argv);
+
+/// Prints "aft: <message>" to stderr, with the name of this program and, in a
+/// distributed run, the rank of this process. Returns `code`.
+int report_failure(const std::string& message, int code);
+
+/// Adds `--threads N`. The command passes the value to set_threads() before it
+/// starts work. 0: the default that run_program() also uses.
+void add_threads(CLI::App& command, int& threads);
+void set_threads(int threads);
+
+/// Adds an option whose value is an integer in [low, high].
+template <class Int>
+CLI::Option* add_count(CLI::App& command, const std::string& name, Int& value,
+                       const std::string& about, Int low = 1,
+                       Int high = 1'000'000) {
+  return command.add_option(name, value, about)
+      ->check(CLI::Range(low, high).description(""))
+      ->type_name("N");
+}
+
+}  // namespace aft::cli
