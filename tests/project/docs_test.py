@@ -202,6 +202,7 @@ class TestPage(unittest.TestCase):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
+                errors="replace",  # a model that has barely trained writes any bytes
             )
             self.assertEqual(done.returncode, 0, f"{self.page}:\n{done.stdout}")
 
