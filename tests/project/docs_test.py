@@ -15,9 +15,9 @@ A block directly below `<!-- not run: REASON -->` is skipped: for what needs dat
 a network that a test does not have. Data that the pages call the reader's own are
 made here (READERS_DATA).
 
-To be quick, commands that train do STEPS steps instead of what they say
-(AFT_DOCS_STEPS overrides it), and more if they resume; `aft generate` writes at
-most 60 bytes, and `aft compare` and `aft bench` do their least.
+To be quick, `aft train` and `aft compare` train for STEPS steps, whatever the page
+says (AFT_DOCS_STEPS overrides it), twice as many if they resume, and `aft generate`
+writes at most 60 bytes.
 """
 
 import os
