@@ -1,8 +1,8 @@
-# Two commands are enough on a fresh Debian 12: `make test` and `make quickstart`. The build itself is in CMakeLists.txt.
+# Two commands suffice on a fresh Debian 12: `make quickstart` and `make test`. The build itself is in CMakeLists.txt.
 JOBS ?= $(shell scripts/jobs.sh)
 MAKEFLAGS += --no-print-directory
 
-# A fuzz target ends after this many seconds without a new edge.
+# A fuzz target stops after this many seconds without new coverage.
 FUZZ_SECONDS ?= 60
 
 .PHONY: help setup build test quickstart bench format format-check lint kernels asan asan-kernels tsan valgrind fuzz clean
@@ -11,16 +11,16 @@ help:
 	@echo 'make setup         install missing packages (needs root or sudo; does nothing if none is missing)'
 	@echo 'make build         build everything in build/release'
 	@echo 'make test          build everything and run every test'
-	@echo 'make quickstart    build the program, train a small model on built-in stories for a minute, and let it write'
-	@echo 'make bench         build everything and run `aft-bench ops`'
+	@echo 'make quickstart    build the program, train a small model on built-in stories for a minute, and generate text'
+	@echo 'make bench         build everything and measure the operators (`aft-bench ops`)'
 	@echo 'make kernels       build and test the torch-free modules only, in build/kernels (seconds)'
 	@echo 'make asan          build and test everything with address and undefined-behaviour sanitizers and assertions'
 	@echo 'make asan-kernels  the same for the torch-free modules only, in build/asan-kernels (minutes)'
-	@echo 'make tsan          the torch-free modules and the data workers with the thread sanitizer, in build/tsan'
-	@echo 'make valgrind      the tests of the kernels under valgrind'
-	@echo 'make fuzz          hostile input for each reader until FUZZ_SECONDS (60) bring nothing new, in build/fuzz'
-	@echo 'make format        rewrite the sources with clang-format; make format-check only looks'
-	@echo 'make lint          format-check, clang-tidy on the torch-free modules, cppcheck where it is installed'
+	@echo 'make tsan          build and test the torch-free modules and the data workers with the thread sanitizer'
+	@echo 'make valgrind      run the kernel tests under valgrind'
+	@echo 'make fuzz          fuzz every file reader until FUZZ_SECONDS (60) pass without new coverage'
+	@echo 'make format        format the sources with clang-format; make format-check only checks'
+	@echo 'make lint          format-check, and clang-tidy and cppcheck (if installed) on the torch-free modules'
 	@echo 'make clean         remove the build directories'
 
 setup:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rewrites all C++ with clang-format; with --check, changes nothing and fails where something would change.
+# Formats all C++ files with clang-format. With --check, changes nothing and fails if a file is not formatted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/sources.sh
@@ -13,4 +13,4 @@ esac
 mapfile -t files < <(cpp_files "${source_dirs[@]}")
 [ ${#files[@]} -gt 0 ] || { echo "$0: no C++ files found" >&2; exit 1; }
 clang-format "${how[@]}" "${files[@]}"
-[ "${how[0]}" = -i ] || echo "format: ${#files[@]} files as clang-format wants them"
+[ "${how[0]}" = -i ] || echo "format: ${#files[@]} files are formatted"

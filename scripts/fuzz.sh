@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs every fuzz target on a copy of its corpus until SECONDS have passed without a new edge of the program:
-# fuzz.sh BUILD_DIR SECONDS [TARGET...]. Fails at the first input that a target does not survive, and says where it is:
-# once mended, it belongs into tests/fuzz/corpus/<target>. What is new in BUILD_DIR/corpus/<target> after a long run is
-# worth a `BUILD_DIR/fuzz/fuzz_<target> -merge=1` into the corpus.
+# Runs every fuzz target, starting from a copy of its corpus, until SECONDS have passed without new coverage:
+# fuzz.sh BUILD_DIR SECONDS [TARGET...]. Fails at the first input that crashes a target and prints its file. Once the bug is
+# fixed, add that file to tests/fuzz/corpus/<target>. After a long run, merge new inputs of BUILD_DIR/corpus/<target> into the
+# corpus with `BUILD_DIR/fuzz/fuzz_<target> -merge=1`.
 set -euo pipefail
 
 build=${1:?usage: fuzz.sh BUILD_DIR SECONDS [TARGET...]}
@@ -22,7 +22,7 @@ for target in "${targets[@]}"; do
   cp -n "$source/tests/fuzz/corpus/$target"/* "$build/corpus/$target"
   dictionary=$source/tests/fuzz/$target.dict
   log=$build/found/$target.log
-  # 10 seconds or 3 GB for one input are a fault too. The largest picture takes a few hundred MB.
+  # An input that takes 10 seconds or 3 GB is a failure too. The largest image takes a few hundred MB.
   "$build/fuzz/fuzz_$target" -timeout=10 -rss_limit_mb=3000 -print_final_stats=1 \
     -artifact_prefix="$build/found/$target-" $([ ! -f "$dictionary" ] || echo "-dict=$dictionary") \
     "$build/corpus/$target" > "$log" 2>&1 &
@@ -36,7 +36,7 @@ for target in "${targets[@]}"; do
   done
   code=0
   wait "$pid" || code=$?
-  # 72: interrupted, as above.
+  # 72: interrupted by the loop above.
   [ $code = 72 ] || { tail -n 60 "$log" >&2; echo "fuzz: $target failed with exit code $code" >&2; exit 1; }
   pid=
   printf 'fuzz: %-12s %10s inputs, edges %s, the last new one after %d s of %d\n' "$target" \

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# clang-tidy (and cppcheck where it is installed) on the torch-free rooms: lint.sh BUILD_DIR, a configured build directory.
+# Runs clang-tidy, and cppcheck if it is installed, on the torch-free modules: lint.sh BUILD_DIR, a configured build directory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/sources.sh
 
 build=${1:?usage: lint.sh BUILD_DIR}
-[ -f "$build/compile_commands.json" ] || { echo "$0: $build/compile_commands.json is not there" >&2; exit 1; }
-# clang does not know this flag of GCC, and takes it for a mistake.
+[ -f "$build/compile_commands.json" ] || { echo "$0: $build/compile_commands.json does not exist" >&2; exit 1; }
+# clang rejects this flag of GCC.
 mkdir -p "$build/lint"
 sed 's/ -fno-predictive-commoning//' "$build/compile_commands.json" > "$build/lint/compile_commands.json"
 mapfile -t sources < <(cpp_files "${torch_free_dirs[@]}" | grep '\.cc$')
 
-# HWY_COMPILE_ONLY_STATIC: look at each kernel once, not once for each SIMD target.
+# HWY_COMPILE_ONLY_STATIC: check each kernel once, not once per SIMD target.
 echo "lint: clang-tidy on ${#sources[@]} files"
 printf '%s\n' "${sources[@]}" | xargs -P "$(scripts/jobs.sh)" -n 1 clang-tidy --quiet -p "$build/lint" \
   --extra-arg=-DHWY_COMPILE_ONLY_STATIC 2> >(grep -v ' warnings\? generated\.$' >&2)

@@ -1,8 +1,8 @@
-# Sourced by format.sh and lint.sh, from the top of the project: where C++ lives.
-source_dirs=(aft cli tests bench examples)
-torch_free_dirs=(aft/kernels aft/io aft/runtime)
+# Sourced by format.sh and lint.sh in the top directory: the directories with C++ files.
+source_dirs=(aft cli tests bench)
+torch_free_dirs=(aft/base aft/kernels aft/io)
 
-# cpp_files DIR...: the .cc and .h files below those directories that exist.
+# cpp_files DIR...: prints the .cc and .h files below those directories.
 cpp_files() {
   local dir
   for dir in "$@"; do

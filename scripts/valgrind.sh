@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of the kernels in BUILD_DIR under valgrind, JOBS (1) at a time: no read of what nobody wrote, no access out
-# of bounds, no leak. valgrind.sh BUILD_DIR [JOBS]
+# Runs the kernel tests in BUILD_DIR under valgrind, JOBS (1) at a time, which finds uninitialised reads, accesses out of
+# bounds and leaks: valgrind.sh BUILD_DIR [JOBS]
 set -euo pipefail
 build=${1:?usage: valgrind.sh BUILD_DIR [JOBS]}
 

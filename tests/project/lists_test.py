@@ -1,5 +1,5 @@
-"""Checks the lists of the build: without globs, a source or a test that nobody
-named is silently not built and not run. lists_test.py PROJECT_DIR.
+"""Checks the build's lists of files: without globs, a source file or test that no
+list names is silently not built or not run. lists_test.py PROJECT_DIR.
 """
 
 import os
@@ -11,8 +11,8 @@ import unittest
 TOP = "CMakeLists.txt"
 TESTS = "tests/CMakeLists.txt"
 
-# (files, what names one of them, in which list); the groups of the first fill
-# the second.
+# (pattern of files, entry that names such a file, list that must contain it).
+# The groups of the pattern fill the entry.
 RULES = (
     (r"((?:aft|cli|bench)/.+\.cc)", r"{0}", TOP),
     (r"(python/aft/.+\.py)", r"{0}", TOP),
@@ -24,7 +24,7 @@ RULES = (
 
 
 def scan(root):
-    """(number of files that a rule is for, list of those not named)."""
+    """(number of files that a rule covers, list of those not named)."""
     lists = {}
     for name in (TOP, TESTS):
         with open(os.path.join(root, name), encoding="utf-8") as f:
@@ -41,7 +41,7 @@ def scan(root):
                         continue
                     count += 1
                     entry = entry.format(*match.groups())
-                    # Not as the beginning or the end of a longer name.
+                    # Not as part of a longer name.
                     if not re.search(
                         r"(?<![\w./])" + re.escape(entry) + r"(?![\w.])",
                         lists[where],
