@@ -107,17 +107,15 @@ Json to_json(const C& c) {
 /// "train.learning_rate".
 using Renames = std::vector<std::pair<std::string, std::string>>;
 
-/// The renamed fields of C, including those of structs in it.
+/// The renamed fields of a configuration, including those of structs in it.
 template <class C>
-Renames renames() {
+Renames renames(const C& c) {
   Renames all;
-  const C c{};
   C::fields(c, [&](const std::string& name, const auto& x,
                    const char* old = nullptr) {
-    using X = std::decay_t<decltype(x)>;
     if (old) all.emplace_back(old, name);
-    if constexpr (detail::has_fields<X>::value)
-      for (const auto& [before, now] : renames<X>())
+    if constexpr (detail::has_fields<std::decay_t<decltype(x)>>::value)
+      for (const auto& [before, now] : renames(x))
         all.emplace_back(name + "." + before, name + "." + now);
   });
   return all;
@@ -137,7 +135,7 @@ void from_json(const Json& given, C& c, const std::string& where = "") {
     detail::wrong_value(where.empty() ? "the configuration" : where,
                         "an object {...}", given);
   Json j = given;
-  rename_keys(renames<C>(), j, where);
+  rename_keys(renames(c), j, where);
   std::vector<std::string> known;
   C::fields(c, [&](const char* name, auto& x, const char* = nullptr) {
     known.push_back(name);

@@ -33,7 +33,7 @@ struct RunConfig {
 
 /// The keys of a configuration that were renamed.
 inline base::Renames renamed_keys() {
-  return base::renames<RunConfig<Json, Json>>();
+  return base::renames(RunConfig<Json, Json>());
 }
 
 using data::ProgressCallback;

@@ -66,17 +66,17 @@ TEST(Config, Assignments) {
 }
 
 TEST(Config, RenamedKeys) {
-  EXPECT_EQ(renames<Outer>(), (Renames{{"inner.speed", "inner.rate"}}));
+  EXPECT_EQ(renames(Outer()), (Renames{{"inner.speed", "inner.rate"}}));
   Outer c;
   from_json(Json::parse(R"({"inner": {"speed": 2}})"), c);
   EXPECT_EQ(c.inner.rate, 2);
   EXPECT_FALSE(to_json(c)["inner"].contains("speed"));
   const auto known = paths(to_json(c));
-  EXPECT_EQ(assignment("inner.speed=3", known, renames<Outer>()),
+  EXPECT_EQ(assignment("inner.speed=3", known, renames(Outer())),
             Json::parse(R"({"inner": {"rate": 3}})"));
   // Keys beside the renamed one stay, whatever their number and order.
   Json j = Json::parse(R"({"a": 0, "inner": {"speed": [1], "b": 2, "c": 3}})");
-  rename_keys(renames<Outer>(), j);
+  rename_keys(renames(Outer()), j);
   EXPECT_EQ(j,
             Json::parse(R"({"a": 0, "inner": {"b": 2, "c": 3, "rate": [1]}})"));
   // Errors name the current key.
@@ -85,7 +85,7 @@ TEST(Config, RenamedKeys) {
             }),
             "inner.rate must be a number, got string \"x\"");
   EXPECT_EQ(
-      failure([&] { assignment("inner.sped=3", known, renames<Outer>()); }),
+      failure([&] { assignment("inner.sped=3", known, renames(Outer())); }),
       "unknown key 'inner.sped'; the nearest known ones are inner.rate, "
       "inner.window or name");
   EXPECT_EQ(
