@@ -28,10 +28,6 @@ const std::vector<MixerKind>& kinds() {
   return all;
 }
 
-std::string shown(const base::Json& value) {
-  return value.is_number() ? base::shown(value.get<double>()) : value.dump();
-}
-
 bool fits(const MixerKind& kind, bool causal) {
   return causal ? kind.causal : kind.non_causal;
 }
@@ -54,9 +50,9 @@ const std::vector<std::string>& mixer_keys() {
   static const std::vector<std::string> all = [] {
     std::vector<std::string> keys;
     for (const MixerKind& kind : kinds())
-      for (const auto& item : kind.defaults.items())
-        if (std::find(keys.begin(), keys.end(), item.key()) == keys.end())
-          keys.push_back(item.key());
+      for (const auto& item : kind.defaults)
+        if (std::find(keys.begin(), keys.end(), item.first) == keys.end())
+          keys.push_back(item.first);
     return keys;
   }();
   return all;
@@ -71,14 +67,16 @@ std::shared_ptr<Mixer> make_mixer(const MixerOptions& options) {
               : options.causal ? ", which is never causal"
                                : ", which is always causal");
   for (const MixerKind& other : kinds()) {
-    const std::string& key = other.exclusive;
-    if (key.empty() || kind->has(key) || !options.values.contains(key))
-      continue;
-    const base::Json &value = options.values[key],
-                     &standard = other.defaults[key];
-    TORCH_CHECK(value == standard, "mixer: ", key, " is for ", other.name,
-                " and must be ", shown(standard), " for ", kind->name, ", got ",
-                shown(value));
+    const auto given = options.values.find(other.exclusive);
+    if (given == options.values.end() || kind->has(other.exclusive)) continue;
+    const auto value = [&](const OptionValue& x) {
+      return option_as<double>(other.exclusive, x);
+    };
+    const double standard = value(other.defaults.at(other.exclusive)),
+                 got = value(given->second);
+    TORCH_CHECK(got == standard, "mixer: ", other.exclusive, " is for ",
+                other.name, " and must be ", standard, " for ", kind->name,
+                ", got ", got);
   }
   return kind->make(options);
 }
@@ -95,20 +93,13 @@ const std::vector<std::string>& mixer_kinds(bool causal) {
   return causal ? with : without;
 }
 
-base::Json MixerConfig::keys() const {
-  base::Json all = traits().defaults;
-  if (all.is_null()) all = base::Json::object();
-  for (const MixerKind& kind : kinds()) {
-    if (!fits(kind, causal)) continue;
-    for (const auto& item : kind.defaults.items())
-      if (!all.contains(item.key())) all[item.key()] = item.value();
-  }
-  for (const auto& item : defaults_.items()) all[item.key()] = item.value();
+OptionValues MixerConfig::keys() const {
+  OptionValues all = traits().defaults;
+  for (const MixerKind& kind : kinds())
+    if (fits(kind, causal))
+      all.insert(kind.defaults.begin(), kind.defaults.end());
+  for (const auto& [key, value] : defaults_) all[key] = value;
   return all;
-}
-
-base::Json MixerConfig::get(const std::string& key) const {
-  return options().values.value(key, base::Json());
 }
 
 void MixerConfig::check_name() const {
@@ -121,8 +112,8 @@ void MixerConfig::check_name() const {
 MixerOptions MixerConfig::options() const {
   MixerOptions out;
   out.kind = name, out.causal = causal;
-  out.values = keys();
-  out.values.update(given_);
+  out.values = given_;
+  out.values.merge(keys());
   return out;
 }
 

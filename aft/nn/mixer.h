@@ -9,11 +9,14 @@
 #include <torch/nn/pimpl.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
 #include <vector>
 
-#include "aft/base/config.h"
 #include "aft/ops/stream.h"
 
 namespace aft::nn {
@@ -53,6 +56,22 @@ class Mixer : public virtual torch::nn::Module {
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(torch::Tensor())})
 };
 
+/// Options by configuration key.
+using OptionValue = std::variant<bool, int64_t, double, std::string>;
+using OptionValues = std::map<std::string, OptionValue>;
+
+/// Returns a value as T, an alternative of OptionValue. Throws c10::Error if it
+/// has another type; integers convert to double.
+template <class T>
+T option_as(const std::string& key, const OptionValue& value) {
+  if constexpr (std::is_same_v<T, double>)
+    if (const auto* x = std::get_if<int64_t>(&value))
+      return static_cast<double>(*x);
+  const T* x = std::get_if<T>(&value);
+  TORCH_CHECK(x, "mixer: the value of ", key, " has the wrong type");
+  return *x;
+}
+
 /// What creates a mixer.
 struct MixerOptions {
   std::string kind;  ///< one of mixer_kinds(causal)
@@ -66,7 +85,7 @@ struct MixerOptions {
   int64_t layer = 0;    ///< index of the block
   /// Values for the configuration keys of MixerKind::defaults. Keys that the
   /// mixer does not declare are ignored.
-  base::Json values = base::Json::object();
+  OptionValues values;
 };
 
 /// A mixer by name: its options and traits. Each mixer defines its own in its
@@ -74,7 +93,7 @@ struct MixerOptions {
 struct MixerKind {
   std::string name;
   /// The configuration keys that the mixer declares, with default values.
-  base::Json defaults;
+  OptionValues defaults;
   std::function<std::shared_ptr<Mixer>(const MixerOptions&)> make;
 
   bool causal = true, non_causal = true;  ///< what it supports
@@ -97,37 +116,43 @@ struct MixerKind {
   bool odd_window = false;
   /// Heads of a model made from the weights of attention; 0: as many as there.
   int64_t imported_heads = 0;
-  /// A key that is an error with any other mixer unless it has its default.
+  /// A key, of a number, that is an error with any other mixer unless it has
+  /// its default.
   std::string exclusive;
   /// Memory of training: values kept for backward, per position and layer,
   /// including the block but not the inside of its MLP: kept_channels dim +
   /// kept_scores heads T. 0: unknown.
   double kept_channels = 0, kept_scores = 0;
 
-  bool has(const std::string& key) const { return defaults.contains(key); }
+  bool has(const std::string& key) const { return defaults.count(key) > 0; }
 };
 
-/// Returns a kind whose configuration keys are the `fields` (base/config.h) of
-/// options_of(MixerOptions), the options of Impl as the model determines them.
+/// Returns a kind whose configuration keys are the `fields` (as in
+/// base/config.h) of options_of(MixerOptions), the options of Impl as the model
+/// determines them.
 template <class Impl, class OptionsOf>
 MixerKind mixer_kind(const char* name, OptionsOf options_of) {
+  using Options = decltype(options_of(MixerOptions()));
   MixerKind kind;
   kind.name = name;
-  kind.defaults = base::to_json(options_of(MixerOptions()));
-  kind.make = [options_of, keys = kind.defaults](const MixerOptions& o) {
-    base::Json own = base::Json::object();
-    for (const auto& item : o.values.items())
-      if (keys.contains(item.key())) own[item.key()] = item.value();
-    auto options = options_of(o);
-    base::from_json(own, options, "model");
+  const Options defaults = options_of(MixerOptions());
+  Options::fields(defaults, [&](const char* key, const auto& x) {
+    kind.defaults[key] = x;
+  });
+  kind.make = [options_of](const MixerOptions& o) {
+    Options options = options_of(o);
+    Options::fields(options, [&](const char* key, auto& x) {
+      const auto at = o.values.find(key);
+      if (at != o.values.end())
+        x = option_as<std::decay_t<decltype(x)>>(key, at->second);
+    });
     return std::make_shared<Impl>(options);
   };
   return kind;
 }
 
 /// Returns a new mixer with torch's default initial weights. Throws c10::Error
-/// if the kind is unknown or the options do not fit it, base::ConfigError if a
-/// value has the wrong type.
+/// if the kind is unknown or the options do not fit it.
 std::shared_ptr<Mixer> make_mixer(const MixerOptions& options);
 /// The kinds that support causal mixing, or those that support non-causal
 /// mixing.
@@ -137,12 +162,12 @@ const std::vector<std::string>& mixer_keys();
 /// Returns a kind without options or traits if the name is unknown.
 const MixerKind& mixer_traits(const std::string& name);
 
-/// The mixer of a model: the keys "mixer" and those that the mixer declares, in
-/// the configuration of the model.
+/// The mixer of a model: the key "mixer" and the options of the mixers, which
+/// are keys of the model's configuration.
 class MixerConfig {
  public:
   /// defaults: the model's own, instead of those of the mixers.
-  MixerConfig(std::string name, bool causal, base::Json defaults)
+  MixerConfig(std::string name, bool causal, OptionValues defaults)
       : name(std::move(name)), causal(causal), defaults_(std::move(defaults)) {}
 
   std::string name;  ///< one of mixer_kinds(causal)
@@ -154,14 +179,17 @@ class MixerConfig {
   }
   operator const std::string&() const { return name; }
 
-  /// The value of an option, given or default; null if no mixer declares it.
-  base::Json get(const std::string& key) const;
+  /// The value of an option, given or default. Throws c10::Error if no mixer
+  /// declares it, or it has another type.
   template <class T>
   T get(const std::string& key) const {
-    return get(key).get<T>();
+    const OptionValues all = options().values;
+    const auto at = all.find(key);
+    TORCH_CHECK(at != all.end(), "mixer: no mixer has the option ", key);
+    return option_as<T>(key, at->second);
   }
-  MixerConfig& set(const base::Json& values) {
-    given_.update(values);
+  MixerConfig& set(const OptionValues& values) {
+    for (const auto& [key, value] : values) given_[key] = value;
     return *this;
   }
   const MixerKind& traits() const { return mixer_traits(name); }
@@ -178,38 +206,33 @@ class MixerConfig {
   template <class Self, class F>
   static void fields(Self& s, const F& f) {
     f("mixer", s.name);
-    const base::Json keys = s.keys();
-    for (const auto& item : keys.items()) {
-      const std::string& key = item.key();
-      const base::Json& standard = item.value();
-      const base::Json value = s.given_.value(key, standard);
-      if constexpr (std::is_const_v<Self>)
-        if (!s.traits().has(key) && value == standard) continue;
+    for (const auto& item : s.keys()) {
+      const std::string& key = item.first;
+      const OptionValue& standard = item.second;
+      const auto given = s.given_.find(key);
       const auto visit = [&](auto x) {
-        f(key.c_str(), x);
-        if constexpr (!std::is_const_v<Self>) {
-          if (base::Json(x) == standard)
-            s.given_.erase(key);
-          else
+        const auto unset = x;
+        if (given != s.given_.end())
+          x = option_as<std::decay_t<decltype(x)>>(key, given->second);
+        if constexpr (std::is_const_v<Self>) {
+          if (s.traits().has(key) || x != unset) f(key.c_str(), x);
+        } else {
+          f(key.c_str(), x);
+          if (x != unset)
             s.given_[key] = x;
+          else
+            s.given_.erase(key);
         }
       };
-      if (standard.is_boolean())
-        visit(value.template get<bool>());
-      else if (standard.is_number_integer())
-        visit(value.template get<int64_t>());
-      else if (standard.is_number())
-        visit(value.template get<double>());
-      else
-        visit(value.template get<std::string>());
+      std::visit(visit, standard);
     }
   }
 
  private:
   /// The keys of all mixers, with the default values of this one.
-  base::Json keys() const;
+  OptionValues keys() const;
 
-  base::Json defaults_, given_ = base::Json::object();
+  OptionValues defaults_, given_;
 };
 
 }  // namespace aft::nn

@@ -289,12 +289,12 @@ torch::Tensor source_of(const ClassifierWeights& weights,
   // reparameterisation.
   if (ends(name, ".mixer.u") || ends(name, ".mixer.v") ||
       ends(name, ".mixer.w")) {
-    const bool same = from.mixer.traits().relative_biases
-                          ? to.mixer.name == from.mixer.name &&
-                                from.mixer.get("naive") == to.mixer.get("naive")
-                          : from.rows == to.rows &&
-                                from.columns == to.columns &&
-                                from.pool == to.pool;
+    const bool same =
+        from.mixer.traits().relative_biases
+            ? to.mixer.name == from.mixer.name &&
+                  from.mixer.get<bool>("naive") == to.mixer.get<bool>("naive")
+            : from.rows == to.rows && from.columns == to.columns &&
+                  from.pool == to.pool;
     if (!same) return {};
   }
   return x;
