@@ -29,7 +29,7 @@ TEST(ReadVit, Timm) {
                                   c.mixer.get<int64_t>("heads")}),
             (std::vector<int64_t>{64, 2, 2, 4, 3, 3, 5, 1}));
   const models::Classifier model(c);
-  EXPECT_EQ(names_of(w.tensors), names_of(map_of(train::tensors_of(*model))));
+  EXPECT_EQ(names_of(w.tensors), names_of(map_of(models::tensors_of(*model))));
   const auto is = [&](const char* ours, const char* theirs) {
     const torch::Tensor &a = w.tensors.at(ours), &b = m.at(theirs);
     EXPECT_TRUE(same(a.flatten(), b.flatten())) << ours;

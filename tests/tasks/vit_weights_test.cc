@@ -71,7 +71,7 @@ TEST(ExportNames, OfAFT) {
       expected.erase("cls_token"), expected.erase("pos_embed");
     const Map out = map_of(export_names(*model, "timm"));
     EXPECT_EQ(names_of(out), names_of(expected)) << mixer;
-    const auto ours = map_of(train::tensors_of(*model));
+    const auto ours = map_of(models::tensors_of(*model));
     EXPECT_TRUE(same(out.at("blocks.1.attn.key.weight"),
                      ours.at("blocks_1.mixer.key.weight")));
     EXPECT_TRUE(same(out.at("blocks.1.attn.proj.bias"),
@@ -94,7 +94,7 @@ TEST(Transfer, AttentionCopiesEverything) {
   const Transfer t = transfer(w, *model);
   EXPECT_TRUE(t.fresh.empty());
   EXPECT_EQ(t.copied.size(), w.tensors.size());
-  for (const auto& [name, x] : train::tensors_of(*model))
+  for (const auto& [name, x] : models::tensors_of(*model))
     EXPECT_TRUE(same(x, w.tensors.at(name))) << name;
 }
 
@@ -106,14 +106,14 @@ TEST(Transfer, AFTCopiesAllButQueriesKeysAndUnsharedTensors) {
     models::Classifier model = other(w.config, mixer);
     stir(*model);
     Map before;
-    for (const auto& [name, x] : train::tensors_of(*model))
+    for (const auto& [name, x] : models::tensors_of(*model))
       before[name] = x.clone();
     const Transfer t = transfer(w, *model);
     const std::set<std::string> fresh(t.fresh.begin(), t.fresh.end()),
         copied(t.copied.begin(), t.copied.end());
     EXPECT_EQ(fresh.size() + copied.size(), before.size());
     EXPECT_EQ(before.count("token"), mixer == "aft-conv" ? 0u : 1u);
-    for (const auto& [name, x] : train::tensors_of(*model)) {
+    for (const auto& [name, x] : models::tensors_of(*model)) {
       const std::string part = name.substr(
           name.find("mixer.") == std::string::npos ? 0 : name.find("mixer."));
       const bool own = part.rfind("mixer.", 0) == 0 &&
@@ -126,7 +126,7 @@ TEST(Transfer, AFTCopiesAllButQueriesKeysAndUnsharedTensors) {
         EXPECT_TRUE(same(x, w.tensors.at(name))) << mixer << " " << name;
       }
     }
-    const auto now = map_of(train::tensors_of(*model));
+    const auto now = map_of(models::tensors_of(*model));
     for (const std::string leaf : {".weight", ".bias"})
       EXPECT_TRUE(same(now.at("blocks_1.mixer.value" + leaf),
                        w.tensors.at("blocks_1.mixer.qkv" + leaf)
@@ -190,7 +190,7 @@ std::string directory(models::ClassifierImpl& model, const std::string& name) {
       {"model", base::to_json(c)},
       {"data", {{"height", c.rows * c.patch}, {"width", c.columns * c.patch}}}};
   io::write_file(path + "/config.json", config.dump());
-  train::save_tensors(path + "/model.safetensors", train::tensors_of(model));
+  models::save_tensors(path + "/model.safetensors", models::tensors_of(model));
   return path;
 }
 
@@ -202,8 +202,8 @@ TEST(Initialise, FromADirectoryOrAFile) {
     stir(*from);
     const Transfer t = initialise(*to, directory(*from, "own"));
     EXPECT_TRUE(t.fresh.empty()) << mixer << " " << t.fresh[0];
-    const Map expected = map_of(train::tensors_of(*from));
-    for (const auto& [name, x] : train::tensors_of(*to))
+    const Map expected = map_of(models::tensors_of(*from));
+    for (const auto& [name, x] : models::tensors_of(*to))
       EXPECT_TRUE(same(x, expected.at(name))) << mixer << " " << name;
   }
   // The same as from the file.
@@ -215,8 +215,8 @@ TEST(Initialise, FromADirectoryOrAFile) {
   EXPECT_EQ(one.copied, two.copied);
   EXPECT_EQ(one.fresh, two.fresh);
   EXPECT_EQ(one.copied.size(), 30u);  // weights and biases of 3 + 2 x 6
-  for (const auto& [name, x] : train::tensors_of(*a))
-    EXPECT_TRUE(same(x, map_of(train::tensors_of(*b)).at(name))) << name;
+  for (const auto& [name, x] : models::tensors_of(*a))
+    EXPECT_TRUE(same(x, map_of(models::tensors_of(*b)).at(name))) << name;
   // The number of heads comes from the model, as the file does not record it.
   models::ClassifierConfig c = w.config;
   c.mixer.set({{"heads", 4}});
