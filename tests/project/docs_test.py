@@ -227,7 +227,7 @@ class TestPage(unittest.TestCase):
                 file = page.parent / target if target else page
                 self.assertTrue(file.exists(), f"{page}: {target}")
                 if anchor:
-                    self.assertIn(anchor, anchors(file), page)
+                    self.assertIn(anchor, list(anchors(file)), page)
 
 
 class TestShortened(unittest.TestCase):
