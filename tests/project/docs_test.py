@@ -188,6 +188,8 @@ class TestPage(unittest.TestCase):
             (work / name).symlink_to(self.source / name)
         return dict(
             os.environ,
+            # ctest runs as many tests at once as there are cores.
+            OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"),
             PATH=f"{release}:{tools}:{os.environ['PATH']}",
             AFT_LIBRARY=str(self.library),
             CXX=self.compiler,
