@@ -10,6 +10,7 @@
 #include "aft/nn/aft.h"
 #include "aft/tasks/generator.h"
 #include "aft/tasks/task.h"
+#include "cli/program.h"
 
 namespace aft::cli {
 
@@ -56,15 +57,6 @@ using io::exists;
 CLI::Option* add_text(CLI::App& command, const std::string& name,
                       std::string& value, const std::string& type,
                       const std::string& help);
-/// Adds an option with an integer value in [low, high].
-template <class Integer>
-CLI::Option* add_count(CLI::App& command, const std::string& name,
-                       Integer& value, const std::string& help, int64_t low = 1,
-                       int64_t high = int64_t{1} << 40) {
-  return command.add_option(name, value, help)
-      ->check(CLI::Range(low, high).description(""))
-      ->type_name("N");
-}
 /// Adds --batch, whose default is the value of `batch`.
 void add_batch(CLI::App& command, int64_t& batch, const std::string& what);
 /// Adds the required positional argument `model`, a model directory.

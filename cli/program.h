@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -42,12 +43,12 @@ int report_failure(const std::string& message, int code);
 void add_threads(CLI::App& command, int& threads);
 void set_threads(int threads);
 
-/// Adds an option whose value is an integer in [low, high].
-template <class Int>
-CLI::Option* add_count(CLI::App& command, const std::string& name, Int& value,
-                       const std::string& about, Int low = 1,
-                       Int high = 1'000'000) {
-  return command.add_option(name, value, about)
+/// Adds an option with an integer value in [low, high].
+template <class Integer>
+CLI::Option* add_count(CLI::App& command, const std::string& name,
+                       Integer& value, const std::string& help, int64_t low = 1,
+                       int64_t high = int64_t{1} << 40) {
+  return command.add_option(name, value, help)
       ->check(CLI::Range(low, high).description(""))
       ->type_name("N");
 }
