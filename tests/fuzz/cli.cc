@@ -46,8 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   // Created once: hundreds of options take longer to create than to parse. Each
   // parse starts by clearing the results of the one before.
-  static const std::unique_ptr<CLI::App> programs[] = {
-      aft::cli::make_app(), aft::bench::make_app()};
+  static const std::unique_ptr<CLI::App> programs[] = {aft::cli::make_app(),
+                                                       aft::bench::make_app()};
   CLI::App& app = *programs[bench];
   stop_before_work(app);
   std::ostringstream out;
