@@ -8,7 +8,7 @@
 DeiT (attention) and AFT-conv, tiny and small, with random weights: patches of 16, twelve pre-norm blocks, float32, no
 gradients. The PyTorch side is what a careful user gets: every system is written in several ways (the methods), each
 also with the batch cut into chunks, with chunks shared among single-threaded workers (streams), and traced and frozen;
-all are tried first, the results must agree, and the fastest is measured, in a process of its own, with an allocator
+all are tried first, the results must agree, and the fastest is measured in a separate process with an allocator
 that keeps freed memory, as aft's does.
 
 DeiT's methods: bmm (all heads in one batched product), heads (head by head on views of the fused q, k, v, no copies),
@@ -341,7 +341,7 @@ def tune(system, models, images, o):
     tried, wanted = {}, None
 
     def attempt(candidates):
-        """Tries the candidates in turns: the best of the times counts. All tried, from the fastest on."""
+        """Times the candidates, alternating, and keeps the best time of each. Returns all, the fastest first."""
         nonlocal wanted
         runners = [(c, Runner(system, c, models, o)) for c in candidates if c not in tried]
         for c, run in runners:
@@ -367,7 +367,7 @@ def tune(system, models, images, o):
 
 
 def check():
-    """AFT-conv's methods against the double loop over positions, in double precision."""
+    """Compares AFT-conv's methods with the double loop over positions, in double precision."""
     import torch
 
     torch.manual_seed(3)

@@ -25,7 +25,7 @@ extern volatile sig_atomic_t interrupted;
 /// Environment variables to add or replace.
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// Starts `aft <arguments>`. `out` and `error` are the file descriptors for its
+/// Starts this program with `arguments`. `out` and `error` are the file descriptors for its
 /// stdout and stderr; -1 inherits this program's. The subprocess receives
 /// SIGTERM when this process ends. It runs in its own process group, so Ctrl-C
 /// reaches it only if this process forwards it. Throws std::runtime_error if
@@ -36,7 +36,7 @@ pid_t start_aft(std::vector<std::string> arguments, const Variables& variables,
 /// killed the process.
 int exit_code(int status);
 
-/// Runs `aft <arguments>` and waits for it. Its stdout is captured; its stderr
+/// Runs this program with `arguments` and waits for it. Its stdout is captured; its stderr
 /// is captured if keep_stderr, otherwise inherited. Throws std::runtime_error
 /// if the process cannot be created.
 SubprocessResult run_aft(std::vector<std::string> arguments, bool keep_stderr);

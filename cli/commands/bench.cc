@@ -70,9 +70,13 @@ ModelCost measure(const std::string& name, const Options& o) {
   cost.training = measure_training(text, o.repeat);
   cost.inference = images ? measure_inference(text, batch, 0, o.repeat, weights)
                           : measure_generation(text, o.repeat, weights);
-  for (const Measured* m : {&cost.training, &cost.inference})
-    if (!m->error.empty())
-      throw std::runtime_error("bench: " + name + ": " + m->error);
+  for (const Measured* m : {&cost.training, &cost.inference}) {
+    if (m->error.empty()) continue;
+    // The subprocess has put the name of the program in front.
+    const size_t name_end = m->error.rfind("aft: ", 0) == 0 ? 5 : 0;
+    throw std::runtime_error("bench: " + name + ": " +
+                             m->error.substr(name_end));
+  }
   return cost;
 }
 
