@@ -38,9 +38,10 @@ torch::Tensor BatchNormImpl::forward(const torch::Tensor& x) {
       "BatchNorm: x must be ",
       options.last() ? "[..., channels] = [..., " : "[B, channels, ...] = [B, ",
       C, options.last() ? "]" : ", ...]", ", got ", ops::shape_of(x));
-  TORCH_CHECK(!is_training() || x.numel() > C,
-              "BatchNorm: training needs two or more elements per channel, got ",
-              ops::shape_of(x));
+  TORCH_CHECK(
+      !is_training() || x.numel() > C,
+      "BatchNorm: training needs two or more elements per channel, got ",
+      ops::shape_of(x));
   const bool count = !is_training() || at::GradMode::is_enabled();
   const torch::Tensor y =
       at::batch_norm(options.last() ? x.reshape({-1, C}) : x, weight, bias,
