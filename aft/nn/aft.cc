@@ -53,6 +53,11 @@ torch::Tensor row_biases(const Module& m, int64_t t, int64_t count) {
 }
 
 template <class Options>
+std::string bias_detail(const Options& o) {
+  return o.dense() ? detail("dense", true) : detail("rank", o.rank());
+}
+
+template <class Options>
 void check_lengths(const char* name, const Options& o) {
   TORCH_CHECK(o.max_len() >= 1, name, ": max_len must be 1 or more, got ",
               o.max_len());
@@ -125,10 +130,10 @@ torch::Tensor AFTLayer::stream_step(const torch::Tensor& x, ops::Stream& stream,
   return finish(y);
 }
 
-void AFTLayer::print(std::ostream& stream, const std::string& details) const {
-  stream << shape_.name << "(dim=" << shape_.dim << details
-         << ", causal=" << shown(shape_.causal)
-         << ", out=" << shown(out ? true : false) << ", gate=" << gate_ << ")";
+void AFTLayer::pretty_print(std::ostream& stream) const {
+  stream << shape_.name << "(dim=" << shape_.dim << details()
+         << detail("causal", shape_.causal) << detail("out", bool(out))
+         << ", gate=" << gate_ << ")";
 }
 
 MixerKind aft_traits(MixerKind kind) {
@@ -151,10 +156,6 @@ void AFTSimpleImpl::reset() {
   make_projections(
       {"AFTSimple", options.dim(), options.dim(), options.causal()},
       options.out(), options.gate());
-}
-
-void AFTSimpleImpl::pretty_print(std::ostream& stream) const {
-  print(stream, "");
 }
 
 torch::Tensor AFTSimpleImpl::forward(const torch::Tensor& x,
@@ -188,11 +189,8 @@ void AFTFullImpl::reset() {
   make_biases(*this);
 }
 
-void AFTFullImpl::pretty_print(std::ostream& stream) const {
-  const std::string bias = options.dense()
-                               ? ", dense=true"
-                               : ", rank=" + std::to_string(options.rank());
-  print(stream, ", max_len=" + std::to_string(options.max_len()) + bias);
+std::string AFTFullImpl::details() const {
+  return detail("max_len", options.max_len()) + bias_detail(options);
 }
 
 torch::Tensor AFTFullImpl::forward(const torch::Tensor& x,
@@ -235,13 +233,10 @@ void AFTLocalImpl::reset() {
   if (options.window() > 0) make_biases(*this);
 }
 
-void AFTLocalImpl::pretty_print(std::ostream& stream) const {
-  const std::string bias = options.dense()
-                               ? ", dense=true"
-                               : ", rank=" + std::to_string(options.rank());
-  print(stream, ", max_len=" + std::to_string(options.max_len()) +
-                    ", window=" + std::to_string(options.window()) + bias +
-                    (options.window_only() ? ", window_only=true" : ""));
+std::string AFTLocalImpl::details() const {
+  return detail("max_len", options.max_len()) +
+         detail("window", options.window()) + bias_detail(options) +
+         (options.window_only() ? ", window_only=true" : "");
 }
 
 torch::Tensor AFTLocalImpl::forward(const torch::Tensor& x,

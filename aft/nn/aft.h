@@ -129,6 +129,7 @@ class AFTLayer : public MixerBase {
   PackedLinear query{nullptr}, key{nullptr}, value{nullptr};
 
   void pack_for_inference() override;
+  void pretty_print(std::ostream& stream) const override;
 
  protected:
   /// Creates the linear layers.
@@ -144,7 +145,6 @@ class AFTLayer : public MixerBase {
   /// w is the argument of ops::step.
   torch::Tensor stream_step(const torch::Tensor& x, ops::Stream& stream,
                             const torch::Tensor& w, bool window_only);
-  void print(std::ostream& stream, const std::string& details) const;
 
  private:
   std::string gate_;
@@ -155,7 +155,6 @@ class AFTSimpleImpl : public torch::nn::Cloneable<AFTSimpleImpl>,
  public:
   explicit AFTSimpleImpl(const AFTSimpleOptions& o) : options(o) { reset(); }
   void reset() override;
-  void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
@@ -168,7 +167,6 @@ class AFTFullImpl : public torch::nn::Cloneable<AFTFullImpl>, public AFTLayer {
  public:
   explicit AFTFullImpl(const AFTFullOptions& o) : options(o) { reset(); }
   void reset() override;
-  void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
@@ -176,6 +174,9 @@ class AFTFullImpl : public torch::nn::Cloneable<AFTFullImpl>, public AFTLayer {
 
   AFTFullOptions options;
   torch::Tensor u, v, w;  ///< u, v [max_len, rank], or w [max_len, max_len]
+
+ private:
+  std::string details() const override;
 };
 
 class AFTLocalImpl : public torch::nn::Cloneable<AFTLocalImpl>,
@@ -183,7 +184,6 @@ class AFTLocalImpl : public torch::nn::Cloneable<AFTLocalImpl>,
  public:
   explicit AFTLocalImpl(const AFTLocalOptions& o) : options(o) { reset(); }
   void reset() override;
-  void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
@@ -191,13 +191,15 @@ class AFTLocalImpl : public torch::nn::Cloneable<AFTLocalImpl>,
 
   AFTLocalOptions options;
   torch::Tensor u, v, w;  ///< as in AFTFull; undefined if window is 0
+
+ private:
+  std::string details() const override;
 };
 
 class AFTConvImpl : public torch::nn::Cloneable<AFTConvImpl>, public AFTLayer {
  public:
   explicit AFTConvImpl(const AFTConvOptions& o) : options(o) { reset(); }
   void reset() override;
-  void pretty_print(std::ostream& stream) const override;
   /// x [B, dim, H, W] or [B, dim, D, H, W] to the same shape; 1d: [B, T, dim]
   /// to the same shape.
   torch::Tensor forward(const torch::Tensor& x,
@@ -222,6 +224,7 @@ class AFTConvImpl : public torch::nn::Cloneable<AFTConvImpl>, public AFTLayer {
   torch::Tensor w, gamma, beta;  ///< [heads, kernel...], [heads], [heads]
 
  private:
+  std::string details() const override;
   /// One position per head: its bias [heads] and its offset from the current
   /// position [heads, dimensions].
   struct OneTap {

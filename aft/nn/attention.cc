@@ -22,10 +22,6 @@ void AttentionImpl::reset() {
   make_layers({"Attention", options.dim(), options.heads(), options.causal()});
 }
 
-void AttentionImpl::pretty_print(std::ostream& stream) const {
-  print(stream, "");
-}
-
 /// [B, T, 3 dim] to [3, B, heads, T, dim / heads].
 torch::Tensor AttentionImpl::split(const torch::Tensor& x) const {
   return x.view({x.size(0), x.size(1), 3, options.heads(), head_dim()})
@@ -52,10 +48,6 @@ torch::Tensor AttentionImpl::weights(const torch::Tensor& x) const {
   return at::matmul(parts[0], parts[1].transpose(-1, -2))
       .div_(scale)
       .softmax(-1);
-}
-
-ops::Stream AttentionImpl::start(int64_t B) const {
-  return start_cache(B, options.dim(), options.dim());
 }
 
 torch::Tensor AttentionImpl::step(const torch::Tensor& x, ops::Stream& stream) {

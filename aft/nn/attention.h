@@ -25,10 +25,8 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl>,
  public:
   explicit AttentionImpl(const AttentionOptions& o) : options(o) { reset(); }
   void reset() override;
-  void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
-  ops::Stream start(int64_t B) const override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
   /// The attention weights softmax(q k^T / sqrt(dim / heads)) for x [B, T,
   /// dim]: [B, heads, T, T]. Not for causal attention.

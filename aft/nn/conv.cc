@@ -76,14 +76,14 @@ void AFTConvImpl::reset() {
   }
 }
 
-void AFTConvImpl::pretty_print(std::ostream& stream) const {
-  std::ostringstream details;
-  details << ", heads=" << options.heads()
-          << ", kernel=" << at::IntArrayRef(options.kernel())
-          << (options.reparameterise() ? "" : ", reparameterise=false")
-          << (options.window_only() ? ", window_only=true" : "");
-  if (options.gumbel() > 0) details << ", gumbel=" << options.gumbel();
-  print(stream, details.str());
+std::string AFTConvImpl::details() const {
+  std::ostringstream text;
+  text << ", heads=" << options.heads()
+       << ", kernel=" << at::IntArrayRef(options.kernel())
+       << (options.reparameterise() ? "" : ", reparameterise=false")
+       << (options.window_only() ? ", window_only=true" : "");
+  if (options.gumbel() > 0) text << ", gumbel=" << options.gumbel();
+  return text.str();
 }
 
 torch::Tensor AFTConvImpl::kernels() const {

@@ -61,9 +61,9 @@ ops::Stream MixerBase::start_cache(int64_t B, int64_t k, int64_t v) const {
   return stream;
 }
 
-void MixerBase::print(std::ostream& stream, const std::string& details) const {
+void MixerBase::pretty_print(std::ostream& stream) const {
   stream << shape_.name << "(dim=" << shape_.dim << ", heads=" << shape_.heads
-         << details << ", causal=" << shown(shape_.causal) << ")";
+         << details() << detail("causal", shape_.causal) << ")";
 }
 
 void QkvMixer::make_layers(const Shape& shape) {
@@ -72,7 +72,13 @@ void QkvMixer::make_layers(const Shape& shape) {
   out = linear("out", shape.dim);
 }
 
-std::string shown(bool x) { return x ? "true" : "false"; }
+std::string detail(const char* key, bool value) {
+  return std::string(", ") + key + (value ? "=true" : "=false");
+}
+
+std::string detail(const char* key, int64_t value) {
+  return std::string(", ") + key + "=" + std::to_string(value);
+}
 
 at::Tensor split_heads(const at::Tensor& x, int64_t heads) {
   return x.unflatten(2, {heads, x.size(2) / heads}).transpose(1, 2);

@@ -19,6 +19,8 @@ class MixerBase : public Mixer {
   torch::Tensor last_weight() const override {
     return out ? out->weight : torch::Tensor();
   }
+  /// Prints name(dim=, heads=, details, causal=).
+  void pretty_print(std::ostream& stream) const override;
 
  protected:
   struct Shape {
@@ -44,8 +46,8 @@ class MixerBase : public Mixer {
   /// Returns an empty stream that will keep the keys and values of all
   /// positions, with k and v channels.
   ops::Stream start_cache(int64_t B, int64_t k, int64_t v) const;
-  /// Prints name(dim=, heads=, details, causal=).
-  void print(std::ostream& stream, const std::string& details) const;
+  /// Further options for pretty_print: ", key=value" each.
+  virtual std::string details() const { return ""; }
   int64_t head_dim() const { return shape_.dim / shape_.heads; }
 
   Shape shape_;
@@ -58,6 +60,10 @@ class QkvMixer : public MixerBase {
   PackedLinear qkv{nullptr};  ///< [3 dim, dim], whose rows are [q; k; v]
 
   void pack_for_inference() override { qkv.pack(), out.pack(); }
+  /// Keeps the keys and values of all positions.
+  ops::Stream start(int64_t B) const override {
+    return start_cache(B, shape_.dim, shape_.dim);
+  }
 
  protected:
   /// For reset(): set_shape, and new layers qkv and out.
@@ -68,8 +74,9 @@ class QkvMixer : public MixerBase {
   }
 };
 
-/// "true" or "false".
-std::string shown(bool x);
+/// ", key=value" for details().
+std::string detail(const char* key, bool value);
+std::string detail(const char* key, int64_t value);
 
 /// [B, T, dim] to [B, heads, T, dim / heads], as a view.
 at::Tensor split_heads(const at::Tensor& x, int64_t heads);

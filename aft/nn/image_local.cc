@@ -147,7 +147,7 @@ Tensor ImageLocalImpl::forward(const Tensor& x, const Tensor& mask) {
 }
 
 ops::Stream ImageLocalImpl::start(int64_t B) const {
-  ops::Stream stream = start_cache(B, options.dim(), options.dim());
+  ops::Stream stream = QkvMixer::start(B);
   if (flat()) {
     const std::vector<int64_t> blocks{B, 2 * options.block(), options.dim()};
     stream.ring_k = at::zeros(blocks, stream.ring_k.options());

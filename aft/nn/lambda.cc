@@ -92,7 +92,7 @@ void LambdaImpl::reset() {
 void LambdaImpl::pretty_print(std::ostream& stream) const {
   stream << "Lambda(dim=" << options.dim() << ", heads=" << options.heads()
          << ", rows=" << options.rows() << ", columns=" << options.columns()
-         << ", k=" << options.k() << ", out=" << shown(options.out()) << ")";
+         << ", k=" << options.k() << detail("out", options.out()) << ")";
 }
 
 void LambdaImpl::pack_for_inference() {

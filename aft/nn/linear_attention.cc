@@ -46,10 +46,6 @@ void LinearAttentionImpl::reset() {
       {"LinearAttention", options.dim(), options.heads(), options.causal()});
 }
 
-void LinearAttentionImpl::pretty_print(std::ostream& stream) const {
-  print(stream, "");
-}
-
 torch::Tensor LinearAttentionImpl::forward(const torch::Tensor& x,
                                            const torch::Tensor& mask) {
   check_sequence(x);

@@ -28,7 +28,6 @@ class LinearAttentionImpl : public torch::nn::Cloneable<LinearAttentionImpl>,
     reset();
   }
   void reset() override;
-  void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;

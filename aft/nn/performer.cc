@@ -111,9 +111,9 @@ void PerformerImpl::redraw(uint64_t seed) {
                                   at::detail::createCPUGenerator(seed)));
 }
 
-void PerformerImpl::pretty_print(std::ostream& stream) const {
-  print(stream, ", features=" + std::to_string(features()) +
-                    ", redraw_every=" + std::to_string(options.redraw_every()));
+std::string PerformerImpl::details() const {
+  return detail("features", features()) +
+         detail("redraw_every", options.redraw_every());
 }
 
 torch::Tensor PerformerImpl::forward(const torch::Tensor& x,

@@ -51,7 +51,6 @@ class PerformerImpl : public torch::nn::Cloneable<PerformerImpl>,
  public:
   explicit PerformerImpl(const PerformerOptions& o) : options(o) { reset(); }
   void reset() override;
-  void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
@@ -63,6 +62,9 @@ class PerformerImpl : public torch::nn::Cloneable<PerformerImpl>,
 
   PerformerOptions options;
   torch::Tensor omega;
+
+ private:
+  std::string details() const override;
 };
 TORCH_MODULE(Performer);
 

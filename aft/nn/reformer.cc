@@ -307,10 +307,9 @@ void ReformerImpl::redraw(uint64_t seed) {
 
 void ReformerImpl::pack_for_inference() { qk.pack(), value.pack(), out.pack(); }
 
-void ReformerImpl::pretty_print(std::ostream& stream) const {
-  print(stream, ", chunk=" + std::to_string(options.chunk()) +
-                    ", rounds=" + std::to_string(options.rounds()) +
-                    ", buckets=" + std::to_string(buckets()));
+std::string ReformerImpl::details() const {
+  return detail("chunk", options.chunk()) + detail("rounds", options.rounds()) +
+         detail("buckets", buckets());
 }
 
 torch::Tensor ReformerImpl::forward(const torch::Tensor& x,

@@ -64,7 +64,6 @@ class ReformerImpl : public torch::nn::Cloneable<ReformerImpl>,
  public:
   explicit ReformerImpl(const ReformerOptions& o) : options(o) { reset(); }
   void reset() override;
-  void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
@@ -80,6 +79,9 @@ class ReformerImpl : public torch::nn::Cloneable<ReformerImpl>,
   ReformerOptions options;
   PackedLinear qk{nullptr}, value{nullptr};
   torch::Tensor rotations;
+
+ private:
+  std::string details() const override;
 };
 TORCH_MODULE(Reformer);
 

@@ -288,9 +288,8 @@ void SparseImpl::reset() {
   make_layers({"Sparse", options.dim(), options.heads(), options.causal()});
 }
 
-void SparseImpl::pretty_print(std::ostream& stream) const {
-  print(stream, ", stride=" + std::to_string(options.stride()) +
-                    ", pattern=" + options.pattern());
+std::string SparseImpl::details() const {
+  return detail("stride", options.stride()) + ", pattern=" + options.pattern();
 }
 
 Tensor SparseImpl::forward(const Tensor& x, const Tensor& mask) {
@@ -303,7 +302,7 @@ Tensor SparseImpl::forward(const Tensor& x, const Tensor& mask) {
 }
 
 ops::Stream SparseImpl::start(int64_t B) const {
-  ops::Stream stream = start_cache(B, options.dim(), options.dim());
+  ops::Stream stream = QkvMixer::start(B);
   if (local()) {
     const std::vector<int64_t> ring{B, options.stride(), options.dim()};
     stream.ring_k = at::zeros(ring, stream.ring_k.options());

@@ -35,7 +35,6 @@ class SparseImpl : public torch::nn::Cloneable<SparseImpl>, public QkvMixer {
  public:
   explicit SparseImpl(const SparseOptions& o) : options(o) { reset(); }
   void reset() override;
-  void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
@@ -44,6 +43,7 @@ class SparseImpl : public torch::nn::Cloneable<SparseImpl>, public QkvMixer {
   SparseOptions options;
 
  private:
+  std::string details() const override;
   bool local() const { return options.pattern() == "local"; }
 };
 TORCH_MODULE(Sparse);

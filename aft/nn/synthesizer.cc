@@ -37,8 +37,8 @@ void SynthesizerImpl::pack_for_inference() {
   hidden.pack(), value.pack(), out.pack();
 }
 
-void SynthesizerImpl::pretty_print(std::ostream& stream) const {
-  print(stream, ", max_len=" + std::to_string(options.max_len()));
+std::string SynthesizerImpl::details() const {
+  return detail("max_len", options.max_len());
 }
 
 torch::Tensor SynthesizerImpl::first_logits(const torch::Tensor& rows,

@@ -36,7 +36,6 @@ class SynthesizerImpl : public torch::nn::Cloneable<SynthesizerImpl>,
     reset();
   }
   void reset() override;
-  void pretty_print(std::ostream& stream) const override;
   torch::Tensor forward(const torch::Tensor& x,
                         const torch::Tensor& key_padding_mask = {}) override;
   ops::Stream start(int64_t B) const override;
@@ -48,6 +47,7 @@ class SynthesizerImpl : public torch::nn::Cloneable<SynthesizerImpl>,
   torch::nn::Linear logits{nullptr};
 
  private:
+  std::string details() const override;
   /// Returns the first n logits for rows [m, dim / heads]: [m, n].
   torch::Tensor first_logits(const torch::Tensor& rows, int64_t n) const;
 };
