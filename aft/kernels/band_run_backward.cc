@@ -287,8 +287,12 @@ class Backward {
           continue;
         taps.grow(exec_, l_.logspace_window().taps());
         dw_taps.grow(exec_, l_.logspace_window().taps());
-        channels.load(l_.logspace_source(strip, i), j0, j1);
-        for (int64_t t = t0; t < t1; ++t) {
+        int64_t first = t0, last = t1 - 1;
+        while (!f[first]) ++first;
+        while (!f[last]) --last;
+        channels.load(l_.logspace_source(strip, i), band_.key_begin(first),
+                      band_.key_end(last + 1));
+        for (int64_t t = first; t <= last; ++t) {
           const int64_t begin = band_.key_begin(t), end = band_.key_end(t + 1);
           if (!f[t] || begin >= end) continue;
           const int64_t row = (t - t0) * ld - j0;

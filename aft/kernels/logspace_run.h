@@ -13,7 +13,7 @@
 namespace aft::kernels {
 
 /// Where the keys and values of a tile are: lane i has column key[i] of k and
-/// column value[i] of v, i < lanes.
+/// column value[i] of v, i < lanes; other entries are 0.
 template <class T>
 struct LogspaceSource {
   const T *k, *v;  // rows k_stride and v_stride apart
@@ -35,16 +35,21 @@ class LogspaceChannels {
     source_ = source;
     keys_.grow(exec_, window_.all_keys() * 2 * kTile);
     tile_ = {keys_.get(), source.padded};
+    const auto copy = [&](const T* from, const int64_t* column, double* to) {
+      const bool ordered = column[kTile - 1] - column[0] == kTile - 1;
+      for (int i = 0; ordered && i < kTile; ++i) to[i] = from[column[0] + i];
+      if (ordered) return;
+      for (int i = 0; i < kTile; ++i)
+        to[i] = i < source.lanes ? from[column[i]] : 0;
+    };
     for (int64_t j = begin; j < std::min(end, window_.all_keys()); ++j) {
-      double* key = keys_.get() + j * 2 * kTile;
-      const bool padded = source.padded && source.padded[j];
-      for (int i = 0; i < kTile; ++i) {
-        const bool unused = padded || i >= source.lanes;
-        key[i] = padded   ? -std::numeric_limits<double>::infinity()
-                 : unused ? 0
-                          : source.k[j * source.k_stride + source.key[i]];
-        key[kTile + i] =
-            unused ? 0 : source.v[j * source.v_stride + source.value[i]];
+      double *key = keys_.get() + j * 2 * kTile, *value = key + kTile;
+      if (source.padded && source.padded[j]) {
+        std::fill_n(key, kTile, -std::numeric_limits<double>::infinity());
+        std::fill_n(value, kTile, 0.);
+      } else {
+        copy(source.k + j * source.k_stride, source.key, key);
+        copy(source.v + j * source.v_stride, source.value, value);
       }
     }
   }

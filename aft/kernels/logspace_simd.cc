@@ -231,20 +231,40 @@ HWY_INLINE void RowOf(const LogspaceWindow& w, const LogspaceTile& tile,
   const LogspaceTag tag;
   HWY_ALIGN double sums[kTile];
   ForVectors([&](size_t lane) {
-    LogSum sum = LogSum::Empty();
+    const auto key = [&](int64_t j) {
+      return tile.keys + j * 2 * kTile + lane;
+    };
+    const auto exponent = [&](int64_t j, int64_t tap) {
+      return hn::Add(hn::Load(tag, key(j)),
+                     Weight<kPerChannel>(bias, tap, lane));
+    };
+    // Two passes, so that nothing is rescaled.
+    const auto empty = hn::Set(tag, kEmpty);
+    auto m = empty, n = hn::Zero(tag), d = hn::Zero(tag);
     if (outside) {
-      ForSums(w, t, outside,
-              [&](const double* s) { sum.Add(LogSum::Load(s + lane)); });
+      ForSums(w, t, outside, [&](const double* s) {
+        m = hn::Max(m, hn::Load(tag, s + lane));
+      });
+    }
+    ForKeys(w, tile, t,
+            [&](int64_t j, int64_t tap) { m = hn::Max(m, exponent(j, tap)); });
+    m = hn::IfThenZeroElse(hn::Eq(m, empty), m);
+    if (outside) {
+      ForSums(w, t, outside, [&](const double* s) {
+        const LogSum x = LogSum::Load(s + lane);
+        const auto e = ExpV(tag, hn::Sub(x.m, m));
+        n = hn::MulAdd(e, x.n, n);
+        d = hn::MulAdd(e, x.d, d);
+      });
     }
     ForKeys(w, tile, t, [&](int64_t j, int64_t tap) {
-      const double* key = tile.keys + j * 2 * kTile + lane;
-      sum.Add(
-          {hn::Add(hn::Load(tag, key), Weight<kPerChannel>(bias, tap, lane)),
-           hn::Load(tag, key + kTile), hn::Set(tag, 1.)});
+      const auto e = ExpV(tag, hn::Sub(exponent(j, tap), m));
+      n = hn::MulAdd(e, hn::Load(tag, key(j) + kTile), n);
+      d = hn::Add(d, e);
     });
-    hn::Store(sum.m, tag, row + kTile + lane);
-    hn::Store(Ratio(tag, sum.n, sum.d), tag, row + 2 * kTile + lane);
-    hn::Store(sum.d, tag, sums + lane);
+    hn::Store(m, tag, row + kTile + lane);
+    hn::Store(Ratio(tag, n, d), tag, row + 2 * kTile + lane);
+    hn::Store(d, tag, sums + lane);
   });
   for (int c = 0; c < kTile; ++c) row[kTile + c] += std::log(sums[c]);
 }

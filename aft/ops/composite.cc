@@ -241,7 +241,7 @@ struct Factors {
   Tensor row, key;   // [G, t, j], [G, j, B, channels of k]
   Tensor top;        // [G, t, 1, 1]; -inf if a row sees no key
   Tensor reference;  // [G, 1, B, channels of k]
-  Tensor exact;      // [t]: rows for which this is not safe; or undefined
+  Tensor logspace;   // [t]: rows for which this is not safe; or undefined
   Factors(const BlockProblem& problem, const Pair& pair)
       : p(problem), window(p, pair), k(cut(p.k, pair.j)), v(cut(p.v, pair.j)) {
     const Tensor unseen = pair.diagonal ? window.key > window.row : Tensor();
@@ -257,23 +257,23 @@ struct Factors {
     // close together, its largest exponents are still those of the largest
     // keys.
     const Tensor low = pair.diagonal ? w.masked_fill(unseen, kInf) : w;
-    exact = (low.amin(-1, true) < largest - kSpread).flatten(1).any(0);
+    logspace = (low.amin(-1, true) < largest - kSpread).flatten(1).any(0);
     if (!pair.diagonal) return;
     const auto seen = [&](const Tensor& which) {  // [G, j, B, ...] to [t]
       return (which.transpose(0, 1).flatten(1).any(1) & ~unseen).any(1);
     };
     const Tensor gone = k == -kInf;
-    exact = (exact & seen(gone)) | seen(strays(k, reference) & ~gone);
+    logspace = (logspace & seen(gone)) | seen(strays(k, reference) & ~gone);
   }
 
-  /// Calls visit(t, which, x, own) for ranges t of rows that contain exact ones
-  /// (marked by which). x = k_j + w_tj - own_t is computed element by element,
-  /// [G, t, j, B, ...]. own [G, t, B, ...] is the largest visible key, which
-  /// minimises rounding.
+  /// Calls visit(t, which, x, own) for ranges t that contain log-space rows,
+  /// which are marked by `which`. x = k_j + w_tj - own_t is computed element by
+  /// element, [G, t, j, B, ...]. own [G, t, B, ...] is the largest visible key,
+  /// which minimises rounding.
   template <class Visit>
-  void for_each_exact(const Visit& visit) const {
-    if (!exact.defined()) return;
-    const Tensor flags = exact.cpu();
+  void for_each_logspace(const Visit& visit) const {
+    if (!logspace.defined()) return;
+    const Tensor flags = logspace.cpu();
     const bool* flag = flags.data_ptr<bool>();
     const int64_t T = flags.numel(), step = p.limit / (v.numel() + 1) + 1;
     for (Range t{0, 0}; t.begin < T; t.begin = t.end) {
@@ -282,8 +282,8 @@ struct Factors {
       const Tensor bias = cut(w, t).unsqueeze(-1).unsqueeze(-1);
       const Tensor x = k.unsqueeze(1).masked_fill(bias == -kInf, -kInf);
       const Tensor own = finite(x.amax(2, true).ceil_());
-      visit(t, cut(exact, t, 0).view({1, t.size(), 1, 1}), (x - own).add_(bias),
-            own.squeeze(2));
+      visit(t, cut(logspace, t, 0).view({1, t.size(), 1, 1}),
+            (x - own).add_(bias), own.squeeze(2));
     }
   }
 };
@@ -299,7 +299,7 @@ void forward_pair(const BlockProblem& p, const Pair& pair, const State& sum) {
                    times(f.row, f.key)};
   // If all keys are padded, the reference must not dominate other blocks.
   part.m.masked_fill_(part.d == 0, -kInf);
-  f.for_each_exact([&](Range t, Tensor which, Tensor x, Tensor own) {
+  f.for_each_logspace([&](Range t, Tensor which, Tensor x, Tensor own) {
     const Tensor top = x.amax(2, true).ceil_();
     x.sub_(finite(top)).exp_();
     const State rows = cut(part, t);
@@ -334,7 +334,8 @@ void backward_pair(const BlockProblem& p, const Pair& pair, const State& rows,
   // padded keys may exceed this, but it contributes 0.
   const Tensor scale =
       (f.reference + f.top + x.m).clamp_max_(2 * kSpread + 4).exp_();
-  if (f.exact.defined()) scale.masked_fill_(f.exact.view({1, -1, 1, 1}), 0);
+  if (f.logspace.defined())
+    scale.masked_fill_(f.logspace.view({1, -1, 1, 1}), 0);
   const Tensor n = scale * x.n, d = scale.mul_(x.d);
   const Tensor share = times(f.row.transpose(1, 2), n).mul_(f.key);
   dv.add_(share);
@@ -346,7 +347,7 @@ void backward_pair(const BlockProblem& p, const Pair& pair, const State& rows,
     dw.baddbmm_(d.flatten(2), f.key.flatten(2).transpose(1, 2), 1, -1);
     dw.mul_(f.row);
   }
-  f.for_each_exact([&](Range t, Tensor which, Tensor e, Tensor own) {
+  f.for_each_logspace([&](Range t, Tensor which, Tensor e, Tensor own) {
     e.add_((own + cut(x.m, t)).unsqueeze(2)).exp_();
     const Tensor a = (cut(x.n, t) * which).unsqueeze(2);
     dv.add_((e * a).sum(1));

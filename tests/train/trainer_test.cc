@@ -24,7 +24,8 @@ namespace {
 tasks::LanguageConfig small_config() {
   tasks::LanguageConfig c;
   c.model.mixer = "aft-local", c.model.layers = 2, c.model.width = 16;
-  c.model.length = 16, c.model.window = 4, c.model.rank = 3;
+  c.model.length = 16;
+  c.model.mixer.set({{"window", 4}, {"rank", 3}});
   c.train.steps = 12, c.train.batch_size = 2, c.train.grad_accumulation = 2;
   c.train.warmup_steps = 3, c.train.report_every = 2,
   c.train.validate_every = 5;
@@ -330,7 +331,8 @@ TEST(Trainer, RejectsTheCheckpointOfAnotherModel) {
 
 tasks::LanguageConfig conv_config() {
   tasks::LanguageConfig c = small_config();
-  c.model.mixer = "aft-conv", c.model.window = 5, c.model.heads = 4;
+  c.model.mixer = "aft-conv";
+  c.model.mixer.set({{"window", 5}, {"heads", 4}});
   return c;
 }
 
@@ -406,7 +408,8 @@ TEST(Entropy, ReportsAndReducesSparsity) {
 /// Gumbel samples are a function of the seed and the step.
 TEST(Gumbel, StoppedAndResumedIsBitIdentical) {
   tasks::LanguageConfig c = conv_config();
-  c.model.gumbel = 0.5, c.train.entropy_weight = 0.001;
+  c.model.mixer.set({{"gumbel", 0.5}});
+  c.train.entropy_weight = 0.001;
   const std::string whole = new_folder(), parts = new_folder();
   EXPECT_TRUE(run(c, whole));
   EXPECT_FALSE(run(c, parts, 5));
