@@ -312,35 +312,20 @@ void add_compare(CLI::App& app) {
       "--speed", o->speed,
       "Only time the systems: training steps on built-in data; for "
       "classifiers, inference");
-  command
-      ->add_option("--steps", o->steps,
-                   "Train each system for N steps; default: the preset's")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
-      ->type_name("N");
-  command
-      ->add_option("--seconds", o->seconds,
-                   "Train each system for about N seconds")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))
-      ->type_name("N");
-  command
-      ->add_option("--batch", o->batch,
-                   "Examples per step; default: the preset's; 32 images for "
-                   "inference")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20).description(""))
-      ->type_name("N");
-  command
-      ->add_option("--repeat", o->repeat,
-                   "Timed steps, after two that are not timed; default: 3")
-      ->check(CLI::Range(1, 1000000).description(""))
-      ->type_name("N");
-  command
-      ->add_option("--data", o->data,
-                   "Training data; default: the presets', or built-in data")
-      ->type_name("PATH");
-  command
-      ->add_option("--out", o->out,
-                   "Directory of the comparison; default: runs/compare-...")
-      ->type_name("DIR");
+  add_count(*command, "--steps", o->steps,
+            "Train each system for N steps; default: the preset's");
+  add_count(*command, "--seconds", o->seconds,
+            "Train each system for about N seconds", 1, 1 << 30);
+  add_count(*command, "--batch", o->batch,
+            "Examples per step; default: the preset's; 32 images for inference",
+            1, 1 << 20);
+  add_count(*command, "--repeat", o->repeat,
+            "Timed steps, after two that are not timed; default: 3", 1,
+            1000000);
+  add_text(*command, "--data", o->data, "PATH",
+           "Training data; default: the presets', or built-in data");
+  add_text(*command, "--out", o->out, "DIR",
+           "Directory of the comparison; default: runs/compare-...");
   add_sets(*command, o->sets);
   add_threads(*command, o->threads);
   command->add_flag("--json", o->json, "Print a JSON array instead of a table");

@@ -5,8 +5,8 @@ import json
 
 from program import ProgramTest, lines_of, main, sets
 
-TEXT = sets(model__layers=1, model__width=16, model__length=32, train__batch=2)
-IMAGES = sets(data__height=8, data__width=8, train__batch=2)
+TEXT = sets(model__layers=1, model__width=16, model__length=32, train__batch_size=2)
+IMAGES = sets(data__height=8, data__width=8, train__batch_size=2)
 KEYS = ["model", "task", "parameters", "threads", "batch", "training_bytes",
         "training_unit", "training_per_second", "inference_bytes",
         "inference_unit", "inference_per_second"]  # fmt: skip
@@ -60,7 +60,7 @@ class TestBench(ProgramTest):
 
     def test_large_batches_are_limited(self):
         (row,) = self.bench("text-aft-simple-4x128", *sets(
-            model__layers=1, model__width=16, train__batch=4096))  # fmt: skip
+            model__layers=1, model__width=16, train__batch_size=4096))  # fmt: skip
         self.assertEqual(8192 // 256, row["batch"])
 
     def test_wrong_calls(self):

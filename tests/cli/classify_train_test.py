@@ -18,8 +18,8 @@ SHAPES = ["disc", "square", "triangle", "ring", "cross", "stripes"]
 WILD = sets(
     model__layers=2, model__drop_path=0.3, model__dropout=0.1, data__mixup=0.8,
     data__cutmix=1, data__rand_ops=2, data__erase=0.5, data__repeats=2,
-    data__crop_area=0.08, train__ema=0.9, train__accumulate=2, train__steps=200,
-    train__save=10, train__validate=50,
+    data__crop_area=0.08, train__ema=0.9, train__grad_accumulation=2, train__steps=200,
+    train__save_every=10, train__validate_every=50,
 )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ class TestTraining(ClassesTest):
         # With a tiny learning rate, what was learned is kept.
         again = self.work / "again"
         self.train(again, "--init", self.colours, "--data", self.data, "--steps", 1,
-                   *sets(train__rate=1e-9, data__height=32,
+                   *sets(train__learning_rate=1e-9, data__height=32,
                          data__width=32))  # fmt: skip
         self.assertEqual(1, self.evaluate(again)["top1"])
         self.train_fails([self.colours, "model.width", "16", "32"],
@@ -127,8 +127,9 @@ class TestTraining(ClassesTest):
     def test_one_position_per_head(self):
         """Gumbel-softmax: descriptions and sparsity; it cannot be changed."""
         out = self.work / "run"
-        done = self.train(out, "--steps", 4, *sets(model__gumbel=0.5, train__save=4,
-                                                   train__validate=2))  # fmt: skip
+        done = self.train(out, "--steps", 4,
+                          *sets(model__gumbel=0.5, train__save_every=4,
+                                train__validate_every=2))  # fmt: skip
         self.assertIn("one position per head (gumbel 0.5)", done.stderr)
         said = self.evaluate(out)
         self.assertAlmostEqual(said["kernel_entropy_most"], math.log(9), 5)
@@ -196,7 +197,7 @@ class TestTraining(ClassesTest):
         data, good = self.work / "data", png(noise(self.SIDE, self.SIDE))
         for name, colour in COLOURS.items():
             class_folder(data / name, colour, 10)
-        words = ["--data", data, *sets(train__batch=16)]
+        words = ["--data", data, *sets(train__batch_size=16)]
         for name, content, expected in (
             ("000.png", good[: len(good) // 2], ["good PNG"]),
             ("001.jpg", jpeg((1, 2, 3))[:-4], ["good JPEG"]),
@@ -228,8 +229,8 @@ class TestTraining(ClassesTest):
             ("model.mixer=conv", ["model.mixer", "aft-conv", "'conv'"]),
         ):
             self.train_fails(words, "--set", setting)
-        self.train_fails(["train.batch", "even", "got 3"],
-                         *sets(train__batch=3, data__mixup=0.8))  # fmt: skip
+        self.train_fails(["train.batch_size", "even", "got 3"],
+                         *sets(train__batch_size=3, data__mixup=0.8))  # fmt: skip
 
 
 if __name__ == "__main__":

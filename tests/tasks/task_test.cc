@@ -74,7 +74,7 @@ TEST_F(ModelDirectory, RejectsNonFiniteWeights) {
   save("blocks_1.norm1.bias", 0, -inf);
   EXPECT_EQ(failure(), file() +
                            ": tensor 'blocks_1.norm1.bias' must have finite "
-                           "numbers (as Float), got -inf at element 0");
+                           "values (as Float), got -inf at element 0");
 }
 
 TEST_F(ModelDirectory, RejectsWeightsOfAnotherModel) {
