@@ -6,13 +6,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <set>
 
 #include "aft/data/download.h"
 #include "aft/data/raw_images.h"
 #include "aft/io/image.h"
 #include "aft/io/safetensors.h"
-#include "aft/tasks/image.h"
 #include "tests/scratch.h"
 
 namespace aft::data {

@@ -77,7 +77,7 @@ TEST(Text, WithTheSymbolsOfAnotherText) {
   const Text other = Text::from("cab\n", "txl", symbols);
   EXPECT_EQ(other.codec().symbols(), symbols);
   ASSERT_EQ(other.train().size + other.valid().size + other.test().size, 3);
-  EXPECT_EQ(other.test().data[0], 2);  // c
+  EXPECT_EQ(other.valid().data[0], 2);  // c
   try {
     Text::from("cad\n", "txl", symbols);
     ADD_FAILURE() << "no error";
