@@ -125,19 +125,19 @@ Json complete(const Json& given) {
 std::unique_ptr<train::Task> make(Json& json, const ProgressCallback&) {
   ClassificationConfig config = config_as<ClassificationConfig>(json);
   auto& data = config.data;
-  data::LabelledImages pictures = data::LabelledImages::open(
+  data::LabelledImages dataset = data::LabelledImages::open(
       data.path, data.valid_images, std::max(data.height, data.width));
-  const std::string found = pictures.fingerprint();
+  const std::string found = dataset.fingerprint();
   const std::string name =
       data.path.empty() ? "the built-in images" : data.path;
   check_fingerprint(name, data.fingerprint, found);
-  if (!data.classes.empty() && data.classes != pictures.classes())
+  if (!data.classes.empty() && data.classes != dataset.classes())
     throw data::DataError(
-        name + ": its " + std::to_string(pictures.classes().size()) +
+        name + ": its " + std::to_string(dataset.classes().size()) +
         " classes differ from the " + std::to_string(data.classes.size()) +
         " that the run started with (data.classes)");
   if (!data.path.empty()) data.path = absolute(data.path);
-  data.classes = pictures.classes(), data.fingerprint = found;
+  data.classes = dataset.classes(), data.fingerprint = found;
   const int64_t C = static_cast<int64_t>(data.classes.size());
   if (C < 2)
     throw data::DataError(name + ": expected two classes or more, got " +
@@ -155,7 +155,7 @@ std::unique_ptr<train::Task> make(Json& json, const ProgressCallback&) {
       "pair images, got " +
           std::to_string(config.train.batch_size));
   json = base::to_json(config);
-  return std::make_unique<ClassificationTask>(config, std::move(pictures));
+  return std::make_unique<ClassificationTask>(config, std::move(dataset));
 }
 
 std::shared_ptr<torch::nn::Module> model(const Json& config) {
@@ -181,15 +181,15 @@ std::shared_ptr<models::ImageNetwork> make_network(const Json& model) {
 }
 
 ClassificationTask::ClassificationTask(const ClassificationConfig& config,
-                                       data::LabelledImages pictures)
+                                       data::LabelledImages dataset)
     : config_(config),
-      pictures_(std::make_shared<data::LabelledImages>(std::move(pictures))),
+      dataset_(std::make_shared<data::LabelledImages>(std::move(dataset))),
       order_(
-          std::max<int64_t>(static_cast<int64_t>(pictures_->train().size()), 1),
+          std::max<int64_t>(static_cast<int64_t>(dataset_->train().size()), 1),
           static_cast<uint64_t>(config.train.seed), config.data.repeats) {
   data::check_parts(config.data.path,
-                    static_cast<int64_t>(pictures_->train().size()),
-                    static_cast<int64_t>(pictures_->valid().size()));
+                    static_cast<int64_t>(dataset_->train().size()),
+                    static_cast<int64_t>(dataset_->valid().size()));
   torch::manual_seed(static_cast<uint64_t>(config.train.seed));
   model_ = make_network(config.model);
   if (auto* classifier = model_->as<models::ClassifierImpl>()) {
@@ -202,13 +202,13 @@ ClassificationTask::ClassificationTask(const ClassificationConfig& config,
   loader_ = std::make_unique<data::Loader>(
       3 * config.data.height * config.data.width,
       [this, own](int64_t place, float* to) {
-        const int64_t number = example(place), chosen = picture(number);
+        const int64_t number = example(place), chosen = image_of(number);
         const LabelledConfig& data = config_.data;
-        data::training_input(pictures_->read(chosen), data.height, data.width,
+        data::training_input(dataset_->read(chosen), data.height, data.width,
                              {data.crop_area, 1, data.flip, data.rand_ops,
                               data.rand_magnitude, data.rand_std, data.erase},
                              base::mix(own, static_cast<uint64_t>(number)), to);
-        return pictures_->label(chosen);
+        return dataset_->label(chosen);
       },
       config.data.workers);
 }
@@ -227,9 +227,9 @@ int64_t ClassificationTask::example(int64_t place) const {
   return place - at + (at % 2 == 0 ? at / 2 : B - 1 - at / 2);
 }
 
-int64_t ClassificationTask::picture(int64_t example) {
+int64_t ClassificationTask::image_of(int64_t example) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return pictures_->train()[static_cast<size_t>(order_.at(example))];
+  return dataset_->train()[static_cast<size_t>(order_.at(example))];
 }
 
 torch::Tensor ClassificationTask::loss(int64_t first, int64_t count,
@@ -263,14 +263,14 @@ torch::Tensor ClassificationTask::loss(int64_t first, int64_t count,
 }
 
 train::Validation ClassificationTask::validate(int part, int parts) {
-  std::vector<int64_t> same(pictures_->classes().size());
+  std::vector<int64_t> same(dataset_->classes().size());
   for (size_t i = 0; i < same.size(); ++i) same[i] = static_cast<int64_t>(i);
-  const data::LabelledPart& all = pictures_->valid();
+  const data::LabelledPart& all = dataset_->valid();
   const int64_t n = static_cast<int64_t>(all.size()), begin = n * part / parts,
                 end = n * (part + 1) / parts;
   if (begin == end) return {0, 0, {{"top1", 0}, {"top5", 0}}, 0};
   const Accuracy a = evaluate(
-      *model_, *pictures_, {all.begin() + begin, all.begin() + end}, same,
+      *model_, *dataset_, {all.begin() + begin, all.begin() + end}, same,
       config_.data, std::max<int64_t>(config_.train.batch_size, 16));
   // Fewest errors first; the loss breaks ties.
   return {a.loss,
@@ -280,7 +280,7 @@ train::Validation ClassificationTask::validate(int part, int parts) {
 }
 
 Accuracy evaluate(models::ImageNetwork& model,
-                  const data::LabelledImages& pictures,
+                  const data::LabelledImages& dataset,
                   const data::LabelledPart& part,
                   const std::vector<int64_t>& to_model,
                   const LabelledConfig& how, int64_t batch,
@@ -288,10 +288,10 @@ Accuracy evaluate(models::ImageNetwork& model,
   const int64_t all = static_cast<int64_t>(part.size());
   TORCH_CHECK(all >= 1, "evaluation needs at least one image");
   for (const int64_t i : part) {
-    const size_t label = static_cast<size_t>(pictures.label(i));
+    const size_t label = static_cast<size_t>(dataset.label(i));
     if (to_model[label] < 0)
       throw data::DataError(
-          pictures.name(i) + ": its class '" + pictures.classes()[label] +
+          dataset.name(i) + ": its class '" + dataset.classes()[label] +
           "' is not one of the model's " + std::to_string(model.classes()));
   }
   at::NoGradGuard no_grad;
@@ -300,10 +300,10 @@ Accuracy evaluate(models::ImageNetwork& model,
   data::Loader loader(
       3 * how.height * how.width,
       [&](int64_t i, float* to) {
-        const int64_t picture = part[static_cast<size_t>(i)];
-        data::evaluation_input(pictures.read(picture), how.height, how.width,
+        const int64_t index = part[static_cast<size_t>(i)];
+        data::evaluation_input(dataset.read(index), how.height, how.width,
                                how.crop, to);
-        return to_model[static_cast<size_t>(pictures.label(picture))];
+        return to_model[static_cast<size_t>(dataset.label(index))];
       },
       how.workers, all);
   const torch::Device device = device_of(model);

@@ -68,7 +68,7 @@ class ClassificationTask : public train::Task {
   /// The initial weights are drawn with config.train.seed. Throws
   /// data::DataError, c10::Error.
   ClassificationTask(const ClassificationConfig& config,
-                     data::LabelledImages pictures);
+                     data::LabelledImages dataset);
   torch::nn::Module& model() override { return *model_; }
   torch::Tensor loss(int64_t first, int64_t count, uint64_t seed) override;
   int64_t together() const override { return mixes() ? 2 : 1; }
@@ -80,10 +80,10 @@ class ClassificationTask : public train::Task {
   bool mixes() const;
   int64_t example(int64_t place) const;
   /// The index of the image of an example.
-  int64_t picture(int64_t example);
+  int64_t image_of(int64_t example);
 
   ClassificationConfig config_;
-  std::shared_ptr<const data::LabelledImages> pictures_;
+  std::shared_ptr<const data::LabelledImages> dataset_;
   std::mutex mutex_;  // guards order_, which loader_'s threads also use
   data::Order order_;
   std::shared_ptr<models::ImageNetwork> model_;
@@ -102,7 +102,7 @@ struct Accuracy {
 /// data::DataError for an image of a class that the model does not know,
 /// io::Error for one that cannot be read.
 Accuracy evaluate(models::ImageNetwork& model,
-                  const data::LabelledImages& pictures,
+                  const data::LabelledImages& dataset,
                   const data::LabelledPart& part,
                   const std::vector<int64_t>& to_model,
                   const LabelledConfig& how, int64_t batch,

@@ -44,15 +44,15 @@ std::unique_ptr<train::Task> make(Json& json,
                                   const ProgressCallback& progress) {
   ImageConfig config = config_as<ImageConfig>(json);
   auto& data = config.data;
-  data::RawImages pictures = data::RawImages::open(
+  data::RawImages dataset = data::RawImages::open(
       data.path, data.height, data.width, data.valid_images, progress);
-  const std::string found = pictures.fingerprint();
+  const std::string found = dataset.fingerprint();
   check_fingerprint(data.path.empty() ? "the built-in images" : data.path,
                     data.fingerprint, found);
   if (!data.path.empty()) data.path = absolute(data.path);
   data.fingerprint = found;
   json = base::to_json(config);
-  return std::make_unique<ImageTask>(config, std::move(pictures));
+  return std::make_unique<ImageTask>(config, std::move(dataset));
 }
 
 std::shared_ptr<torch::nn::Module> model(const Json& config) {
@@ -73,20 +73,19 @@ TaskKind image_kind() {
       model};
 }
 
-ImageTask::ImageTask(const ImageConfig& config, data::RawImages pictures)
+ImageTask::ImageTask(const ImageConfig& config, data::RawImages dataset)
     : config_(config),
-      pictures_(std::move(pictures)),
-      order_(pictures_.train().count,
-             static_cast<uint64_t>(config.train.seed)) {
-  data::check_parts(config.data.path, pictures_.train().count,
-                    pictures_.valid().count);
+      dataset_(std::move(dataset)),
+      order_(dataset_.train().count, static_cast<uint64_t>(config.train.seed)) {
+  data::check_parts(config.data.path, dataset_.train().count,
+                    dataset_.valid().count);
   torch::manual_seed(static_cast<uint64_t>(config.train.seed));
   model_ = make_model(config);
   model_.recompute(config.train.recompute);
 }
 
 torch::Tensor ImageTask::loss(int64_t first, int64_t count, uint64_t seed) {
-  const data::ImagePart part = pictures_.train();
+  const data::ImagePart part = dataset_.train();
   std::vector<uint8_t> batch(static_cast<size_t>(count * part.size));
   const uint64_t own = base::mix(static_cast<uint64_t>(config_.train.seed), 3);
   for (int64_t i = 0; i < count; ++i) {
@@ -100,7 +99,7 @@ torch::Tensor ImageTask::loss(int64_t first, int64_t count, uint64_t seed) {
 }
 
 train::Validation ImageTask::validate(int part, int parts) {
-  data::ImagePart some = pictures_.valid();
+  data::ImagePart some = dataset_.valid();
   const int64_t begin = some.count * part / parts,
                 end = some.count * (part + 1) / parts;
   if (begin == end) return {0, 0, {}, 0};
@@ -109,24 +108,23 @@ train::Validation ImageTask::validate(int part, int parts) {
   return {loss, loss, {}, static_cast<double>(end - begin)};
 }
 
-double evaluate(const ImageModel& model, const data::ImagePart& pictures,
+double evaluate(const ImageModel& model, const data::ImagePart& images,
                 int64_t batch, const ProgressCallback& progress) {
-  TORCH_CHECK(pictures.count >= 1, "evaluation needs at least one image");
-  TORCH_CHECK(pictures.size == model.size(), "a model for images of ",
-              model.size(), " values cannot evaluate images of ",
-              pictures.size);
+  TORCH_CHECK(images.count >= 1, "evaluation needs at least one image");
+  TORCH_CHECK(images.size == model.size(), "a model for images of ",
+              model.size(), " values cannot evaluate images of ", images.size);
   at::NoGradGuard no_grad;
   const bool was_training = model.module()->is_training();
   model.module()->eval();
   double total = 0;
-  for (int64_t i = 0; i < pictures.count;) {
-    const int64_t B = std::min(batch, pictures.count - i);
-    total -= model.log_prob(pictures[i], B).sum(at::kDouble).item<double>();
+  for (int64_t i = 0; i < images.count;) {
+    const int64_t B = std::min(batch, images.count - i);
+    total -= model.log_prob(images[i], B).sum(at::kDouble).item<double>();
     i += B;
-    if (progress) progress(i, pictures.count);
+    if (progress) progress(i, images.count);
   }
   model.module()->train(was_training);
-  return total / static_cast<double>(pictures.count * pictures.size);
+  return total / static_cast<double>(images.count * images.size);
 }
 
 }  // namespace aft::tasks

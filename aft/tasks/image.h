@@ -44,7 +44,7 @@ class ImageTask : public train::Task {
  public:
   /// The initial weights are drawn with config.train.seed. Throws
   /// data::DataError, c10::Error.
-  ImageTask(const ImageConfig& config, data::RawImages pictures);
+  ImageTask(const ImageConfig& config, data::RawImages dataset);
   torch::nn::Module& model() override { return *model_.module(); }
   torch::Tensor loss(int64_t first, int64_t count, uint64_t seed) override;
   using train::Task::validate;
@@ -53,14 +53,14 @@ class ImageTask : public train::Task {
 
  private:
   ImageConfig config_;
-  data::RawImages pictures_;
+  data::RawImages dataset_;
   data::Order order_;
   ImageModel model_;
 };
 
 /// The mean loss in nats per sub-pixel. Throws c10::Error if there are no
 /// images or their size differs from the model's.
-double evaluate(const ImageModel& model, const data::ImagePart& pictures,
+double evaluate(const ImageModel& model, const data::ImagePart& images,
                 int64_t batch, const ProgressCallback& progress = {});
 
 }  // namespace aft::tasks

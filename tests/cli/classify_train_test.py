@@ -199,8 +199,8 @@ class TestTraining(ClassesTest):
             class_folder(data / name, colour, 10)
         words = ["--data", data, *sets(train__batch_size=16)]
         for name, content, expected in (
-            ("000.png", good[: len(good) // 2], ["good PNG"]),
-            ("001.jpg", jpeg((1, 2, 3))[:-4], ["good JPEG"]),
+            ("000.png", good[: len(good) // 2], ["valid PNG"]),
+            ("001.jpg", jpeg((1, 2, 3))[:-4], ["valid JPEG"]),
             ("002.png", b"Dear diary", ["PNG or JPEG", "Dear dia"]),
             ("003.png", None, []),
         ):

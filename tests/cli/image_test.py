@@ -337,8 +337,8 @@ class TestImages(ProgramTest):
         for name, content, expected in (
             ("x.png", b"Dear diary", ["PNG or JPEG", "Dear dia"]),
             ("x.jpg", b"", ["PNG or JPEG", "empty"]),
-            ("broken.png", broken, ["good PNG"]),
-            ("cut.jpeg", jpeg((1, 2, 3))[:-4], ["good JPEG"]),
+            ("broken.png", broken, ["valid PNG"]),
+            ("cut.jpeg", jpeg((1, 2, 3))[:-4], ["valid JPEG"]),
         ):
             (data / name).write_bytes(content)
             self.fails(1, [data / name, *expected], *words, data)

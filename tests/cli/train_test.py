@@ -246,7 +246,7 @@ class TestTrain(ProgramTest):
         self.assertTrue(done.stdout.startswith("All~"), done.stdout)
         self.assertIn("1 bytes of the prompts are not in the model's vocabulary", done.stderr)
         other.write_text("What?\n" * 200)
-        self.fails(1, [str(other), "value 63"], "eval", out, "--data", other)
+        self.fails(1, [str(other), "byte 63"], "eval", out, "--data", other)
 
     def test_curves(self):
         out = self.work / "run"

@@ -63,7 +63,7 @@ TEST(Train, LossIsThatOfTheMixedTargets) {
 }
 
 TEST(Train, SmoothingAndMixing) {
-  // A head that knows nothing but class 0, batches of one picture a class:
+  // A head that knows nothing but class 0, batches of one image per class:
   // loss = lse - 5 (share of class 0), share = 1/6 for any mixing.
   Json json = small_json();
   json["data"]["mixup"] = 0, json["data"]["cutmix"] = 0;
@@ -73,7 +73,7 @@ TEST(Train, SmoothingAndMixing) {
   torch::NoGradGuard no_grad;
   model->head->weight.zero_(), model->head->bias.zero_();
   model->head->bias[0] = 40;
-  // Without smoothing each picture costs 40 or nothing.
+  // Without smoothing each image costs 40 or nothing.
   std::set<int64_t> costs;
   for (int64_t i = 0; i < 30; ++i)
     costs.insert(std::llround(task->loss(i, 1, 1).item<double>()));
@@ -116,7 +116,7 @@ TEST(Train, Validates) {
 }
 
 TEST(Evaluate, CountsWhatIsRight) {
-  const auto pictures = data::LabelledImages::open("", 30, 32);
+  const auto dataset = data::LabelledImages::open("", 30, 32);
   models::ClassifierConfig c;
   c.mixer = "aft-simple", c.layers = 1, c.width = 8, c.patch = 8;
   c.rows = c.columns = 4, c.classes = 6;
@@ -128,7 +128,7 @@ TEST(Evaluate, CountsWhatIsRight) {
   LabelledConfig how;
   how.height = how.width = 32;
   const std::vector<int64_t> same{0, 1, 2, 3, 4, 5};
-  const Accuracy a = evaluate(*model, pictures, pictures.valid(), same, how, 7);
+  const Accuracy a = evaluate(*model, dataset, dataset.valid(), same, how, 7);
   EXPECT_EQ(a.images, 30);
   EXPECT_NEAR(a.top1, 1. / 6, 1e-9);
   EXPECT_NEAR(a.top5, 5. / 6, 1e-9);
@@ -137,13 +137,13 @@ TEST(Evaluate, CountsWhatIsRight) {
   EXPECT_NEAR(a.loss, std::log(lse) + mean, 1e-5);
   // Classes in another order, and one that the model does not know.
   EXPECT_NEAR(
-      evaluate(*model, pictures, pictures.valid(), {5, 0, 0, 1, 2, 3}, how, 30)
+      evaluate(*model, dataset, dataset.valid(), {5, 0, 0, 1, 2, 3}, how, 30)
           .top1,
       2. / 6, 1e-9);
   const std::string unknown = failure([&] {
-    evaluate(*model, pictures, pictures.valid(), {0, 1, -1, 3, 4, 5}, how, 7);
+    evaluate(*model, dataset, dataset.valid(), {0, 1, -1, 3, 4, 5}, how, 7);
   });
-  EXPECT_NE(unknown.find("'triangle' is none of the model's 6"),
+  EXPECT_NE(unknown.find("'triangle' is not one of the model's 6"),
             std::string::npos)
       << unknown;
 }
@@ -215,7 +215,7 @@ TEST(Train, AResNetLearns) {
     json["data"][off] = 0;
   const auto task = small_task(json);
   torch::optim::Adam adam(task->model().parameters(), 1e-2);
-  double first = 0, last = 0;  // of the same pictures, learned by heart
+  double first = 0, last = 0;  // of the same images, memorised
   for (int64_t step = 0; step < 40; ++step) {
     adam.zero_grad();
     const torch::Tensor loss = task->loss(0, 12, 1);
@@ -255,22 +255,22 @@ TEST(RealData, DeiTTinyIsAsGoodAsItIs) {
   const char* data = std::getenv("AFT_DATA");
   if (!data) GTEST_SKIP() << "AFT_DATA is not set";
   const std::string root = data;
-  const auto pictures =
+  const auto dataset =
       data::LabelledImages::open(root + "/imagenet_val1000_224", 0);
-  ASSERT_EQ(pictures.test().size(), 1000u);
-  EXPECT_EQ(pictures.classes()[0], "n01440764 tench, Tinca tinca");
+  ASSERT_EQ(dataset.test().size(), 1000u);
+  EXPECT_EQ(dataset.classes()[0], "n01440764 tench, Tinca tinca");
   const ClassifierWeights weights =
       read_vit(root + "/deit_tiny/deit_tiny_patch16_224.safetensors");
   models::Classifier model(weights.config);
   transfer(weights, *model);
   model->pack_for_inference();
   data::LabelledPart part;  // of all classes
-  for (size_t i = 0; i < 1000; i += 10) part.push_back(pictures.test()[i]);
+  for (size_t i = 0; i < 1000; i += 10) part.push_back(dataset.test()[i]);
   LabelledConfig how;
   how.crop = 1;  // they are cut already
   const Accuracy a =
-      evaluate(*model, pictures, part,
-               match_classes(pictures.classes(), pictures.classes()), how, 10);
+      evaluate(*model, dataset, part,
+               match_classes(dataset.classes(), dataset.classes()), how, 10);
   // Of all 1000 it is 71.1 % and 89.4 %; two standard deviations of 100.
   EXPECT_NEAR(a.top1, 0.711, 0.09);
   EXPECT_NEAR(a.top5, 0.894, 0.06);

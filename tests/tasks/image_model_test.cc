@@ -38,30 +38,30 @@ ImageModel stirred(const Json& model) {
 torch::Tensor next_value(const ImageModel& model,
                          const std::vector<uint8_t>& before) {
   const size_t t = before.size(), size = static_cast<size_t>(kSize);
-  std::vector<uint8_t> pictures;
+  std::vector<uint8_t> images;
   for (int v = 0; v < 256; ++v) {
     std::vector<uint8_t> one = before;
     one.push_back(static_cast<uint8_t>(v));
     one.resize(size, 77);
-    pictures.insert(pictures.end(), one.begin(), one.end());
+    images.insert(images.end(), one.begin(), one.end());
   }
   torch::NoGradGuard no_grad;
-  return model.log_prob(pictures.data(), 256)
+  return model.log_prob(images.data(), 256)
       .select(1, static_cast<int64_t>(t))
       .to(torch::kDouble);
 }
 
 TEST(ImageModel, LikelihoodIsAProductOfDistributions) {
-  const data::RawImages pictures = data::RawImages::open("", 3, 2, 0);
-  data::ImagePart part = pictures.test();
+  const data::RawImages dataset = data::RawImages::open("", 3, 2, 0);
+  data::ImagePart part = dataset.test();
   part.count = 1;
   for (const Json& config : all_models()) {
     SCOPED_TRACE(config.dump());
     const ImageModel model = stirred(config);
-    const std::vector<uint8_t> picture(part[0], part[0] + kSize);
+    const std::vector<uint8_t> image(part[0], part[0] + kSize);
     double total = 0;
-    for (auto at = picture.begin(); at != picture.end(); ++at) {
-      const torch::Tensor next = next_value(model, {picture.begin(), at});
+    for (auto at = image.begin(); at != image.end(); ++at) {
+      const torch::Tensor next = next_value(model, {image.begin(), at});
       EXPECT_NEAR(next.exp().sum().item<double>(), 1, 1e-4);
       total -= next[*at].item<double>();
     }
@@ -93,21 +93,21 @@ std::pair<models::SequenceModel, ImageModel> stirred_sequence(
 }
 
 /// -log p of an image, one sub-pixel after the other.
-double streamed(models::SequenceModel model, const uint8_t* picture) {
+double streamed(models::SequenceModel model, const uint8_t* image) {
   models::SequenceModelState state = model->start(1);
   double total = 0;
   for (int64_t t = 0; t < model->config.length; ++t) {
-    const int64_t input = t == 0 ? 256 : picture[t - 1];
+    const int64_t input = t == 0 ? 256 : image[t - 1];
     const torch::Tensor logits =
         model->step(torch::tensor({input}), state)[0].to(torch::kDouble);
-    total -= logits.log_softmax(0)[picture[t]].item<double>();
+    total -= logits.log_softmax(0)[image[t]].item<double>();
   }
   return total;
 }
 
 TEST(ImageModel, StreamedLikelihoodEqualsTheForwardPass) {
-  const data::RawImages pictures = data::RawImages::open("", 3, 2, 0);
-  data::ImagePart part = pictures.test();
+  const data::RawImages dataset = data::RawImages::open("", 3, 2, 0);
+  data::ImagePart part = dataset.test();
   part.count = 7;
   for (const std::string& mixer : nn::mixer_kinds(true)) {
     SCOPED_TRACE(mixer);
@@ -121,8 +121,8 @@ TEST(ImageModel, StreamedLikelihoodEqualsTheForwardPass) {
 }
 
 TEST(ImageModel, MostLikelyValuesEqualThoseOfForwardPasses) {
-  const data::RawImages pictures = data::RawImages::open("", 3, 2, 0);
-  const uint8_t* first = pictures.test()[0];
+  const data::RawImages dataset = data::RawImages::open("", 3, 2, 0);
+  const uint8_t* first = dataset.test()[0];
   for (const std::string& mixer : nn::mixer_kinds(true)) {
     SCOPED_TRACE(mixer);
     auto [sequence, model] = stirred_sequence(mixer);
@@ -144,9 +144,9 @@ TEST(ImageModel, MostLikelyValuesEqualThoseOfForwardPasses) {
 }
 
 TEST(ImageModel, CompletionsStartWithTheGivenValues) {
-  const data::RawImages pictures = data::RawImages::open("", 3, 2, 0);
+  const data::RawImages dataset = data::RawImages::open("", 3, 2, 0);
   const auto first = [&](int64_t i, int64_t n) {
-    const uint8_t* p = pictures.test()[i];
+    const uint8_t* p = dataset.test()[i];
     return std::vector<uint8_t>(p, p + n);
   };
   const std::vector<std::vector<uint8_t>> given = {

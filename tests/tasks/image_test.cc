@@ -115,7 +115,7 @@ TEST(ImageTask, TheSameExamplesEachTime) {
   EXPECT_NE(first, later);
   EXPECT_EQ(b.loss(1895, 3, 1).item<double>(), later);  // in any order
   EXPECT_EQ(b.loss(0, 3, 1).item<double>(), first);
-  // The same pictures in another epoch are augmented otherwise: the loss of
+  // The same images in another epoch are augmented otherwise: the loss of
   // all of them is another one.
   EXPECT_NE(a.loss(0, 1995, 1).item<double>(),
             a.loss(1995, 1995, 1).item<double>());
@@ -134,7 +134,7 @@ TEST(ImageTask, TheSameExamplesEachTime) {
                data::DataError);
 }
 
-/// Networks over pictures are trained like models of sequences.
+/// Networks over images are trained like models of sequences.
 TEST(ImageTask, TrainsNetworks) {
   for (const char* network : {"pixelcnn", "pixelcnn++", "pixelsnail"}) {
     SCOPED_TRACE(network);
