@@ -144,7 +144,7 @@ class Launch(Runs):
         out = self.work / "run"
         run = self.begin("train", PRESET, "--out", out, *ENDLESS)
         self.await_steps(run, out)
-        self.fails(1, [str(out), "another process is training there"], "train",
+        self.fails(1, [str(out), "another process is training in this directory"], "train",
                    "--resume", out)  # fmt: skip
         run.send_signal(signal.SIGINT)
         _, errors = run.communicate(timeout=TIMEOUT)
