@@ -28,7 +28,7 @@ std::unique_ptr<CLI::App> make_app() {
           "  aft-bench steady\n"
           "  aft-bench ops --help\n"
           "\n"
-          "For the cost of one model on this machine: `aft bench MODEL`.\n") +
+          "To measure one model on this machine, use `aft bench MODEL`.\n") +
       kExitCodes);
   for (const auto add :
        {add_ops, add_train, add_generate, add_classify, add_mixers,
@@ -48,8 +48,9 @@ void add_common(CLI::App& command, Options& o, const std::string& usual,
                 const std::string& quick) {
   add_count(command, "--repeat", o.repeat, "Repetitions; default: " + usual);
   add_threads(command, o.threads);
-  command.add_flag("--quick", o.quick, quick + ", only to see that all runs");
-  command.add_flag("--json", o.json, "One JSON array instead of a table");
+  command.add_flag("--quick", o.quick,
+                   quick + ", only to check that everything runs");
+  command.add_flag("--json", o.json, "Print a JSON array instead of a table");
 }
 
 void Results::add(nlohmann::ordered_json object,

@@ -109,7 +109,7 @@ void run(const DistributedOptions& o) {
       silent.push_back(measure(o.processes, text, steps, true).ms);
       const StepCost cost = measure(o.processes, text, steps, false);
       several.push_back(cost.ms);
-      // Traffic of other programs is counted too: take the smallest.
+      // The counter includes other programs, so the smallest value is used.
       if (i == 0 || cost.sent < least.sent) least = cost;
     }
   }
@@ -168,8 +168,10 @@ void add_distributed_rank(CLI::App& app) {
 void add_distributed(CLI::App& app) {
   auto o = std::make_shared<DistributedOptions>();
   o->threads = 1;
-  CLI::App* command = app.add_subcommand(
-      "distributed", "Several training processes on this machine, and one");
+  CLI::App* command =
+      app.add_subcommand("distributed",
+                         "Training with several processes on this machine, "
+                         "relative to one process");
   command->add_option("preset", o->preset,
                       "The model to train; default: text-aft-local-6x256");
   add_count(*command, "-n,--processes", o->processes, "Processes; default: 2",
@@ -183,17 +185,19 @@ void add_distributed(CLI::App& app) {
             "Threads per process; default: 1", 1, 4096);
   add_sets(*command, o->sets);
   command->add_flag("--quick", o->quick,
-                    "A small model, only to see that all runs");
-  command->add_flag("--json", o->json, "A JSON object instead of a table");
+                    "A small model, only to check that everything runs");
+  command->add_flag("--json", o->json,
+                    "Print a JSON object instead of a table");
   command->footer(
       "The batch per process stays the same, so a step of N processes does N "
       "times the work: efficiency = one_ms / step_ms.\n"
-      "silent_ms: N processes at the same time that exchange nothing, which "
-      "shows what they lose by sharing memory and\n"
-      "cores. sent_MB: what a process sends per step over the loopback "
-      "interface, including headers; ring_MB:\n"
-      "2 (N - 1) / N of the gradients, the minimum of a ring. Medians; "
-      "built-in data, nothing is written.\n"
+      "silent_ms: N processes that run at the same time without exchanging "
+      "gradients: the slowdown from sharing memory\n"
+      "and cores. sent_MB: the data that a process sends per step over the "
+      "loopback interface, including headers;\n"
+      "ring_MB: 2 (N - 1) / N of the gradients, the minimum of a ring. Times "
+      "are medians. Reads only built-in data and\n"
+      "writes nothing.\n"
       "\n"
       "Examples:\n"
       "  aft-bench distributed\n"

@@ -35,7 +35,7 @@ std::vector<StreamPoint> measure(const std::string& name,
              : o.quick        ? 1000
              : kind.grows     ? 10000
                               : 100000;
-  // The time is that of a full window.
+  // Measure only full windows.
   const bool windowed = kind.has("window") && !kind.grows;
   const int64_t first =
       windowed ? std::max(bytes, config.mixer.get<int64_t>("window")) : bytes;

@@ -64,8 +64,8 @@ MultiplyAdd choose_multiply_add() {
 }
 
 /// Seconds of the fastest of `runs` calls of f(thread) on all threads. Creates
-/// its own threads, to share nothing with the code it is compared with: that
-/// takes microseconds, a run milliseconds.
+/// new threads, to be independent of the measured code; this takes
+/// microseconds, and a run takes milliseconds.
 template <class F>
 double fastest(int runs, const F& f) {
   double best = 1e30;

@@ -20,8 +20,8 @@ namespace aft::bench {
 namespace {
 
 constexpr int64_t kWidth = 256, kLength = 1024;
-/// The same for every d, so that the width of a head grows with d, as in the
-/// paper's table.
+/// The same for every d: as in the paper's table, the width per head grows with
+/// d.
 constexpr int64_t kHeads = 4;
 /// A series ends before a point that would take longer.
 constexpr double kMostMs = 8000;
@@ -251,7 +251,9 @@ void add_mixers(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "mixers", "Time and memory of every mixer as functions of T and d");
   command->add_option("mixers", o->presets, "Default: all");
-  command->add_option("--plot", o->plot, "Write a plot against T")
+  command
+      ->add_option("--plot", o->plot,
+                   "Write a plot of time and memory against T")
       ->type_name("SVG");
   add_common(*command, *o, "3", "Small sizes");
   command->footer(

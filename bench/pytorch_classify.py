@@ -7,9 +7,9 @@
 
 DeiT (attention) and AFT-conv, tiny and small, with random weights: patches of 16, twelve pre-norm blocks, float32, no
 gradients. The PyTorch side is what a careful user gets: every system is written in several ways (the methods), each
-also with the batch cut into chunks, with chunks shared among single-threaded workers (streams), and traced and frozen;
-all are tried first, the results must agree, and the fastest is measured in a separate process with an allocator
-that keeps freed memory, as aft's does.
+also with the batch split into chunks, with chunks distributed to single-threaded workers (streams), and traced and
+frozen. All are tried first, their results must agree, and the fastest is measured in a separate process with an
+allocator that keeps freed memory, as aft's does.
 
 DeiT's methods: bmm (all heads in one batched product), heads (head by head on views of the fused q, k, v, no copies),
 encoder (torch.nn.TransformerEncoderLayer). AFT-conv's: toeplitz (each head's exp(w) as a matrix over positions,
@@ -28,7 +28,7 @@ import time
 
 # glibc reads these when a process starts: the settings of `aft`.
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000000", "MALLOC_TOP_PAD_": "16777216"}
-# Threads that wait asleep: spinning, two on a core that another process shares lose far more than that core.
+# Waiting threads sleep: if another process uses a core, spinning threads lose far more time than that core's share.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", **os.environ, **ALLOCATOR}
 THREADS = len(os.sched_getaffinity(0))
 PATCH, LAYERS, KERNEL, CLASSES, EPSILON = 16, 12, 11, 1000, 1e-6
@@ -43,13 +43,14 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--aft-bench", metavar="PROGRAM", help="compare with this program; default: only PyTorch")
     parser.add_argument("--batch", type=int, help="default: 32")
-    parser.add_argument("--size", type=int, default=224, help="the images' side; default: 224")
+    parser.add_argument("--size", type=int, default=224, help="side of the images in pixels; default: 224")
     parser.add_argument("--threads", type=int, default=THREADS, help=f"default: {THREADS}")
-    parser.add_argument("--repeat", type=int, help="timed batches of a round, after one that warms up; default: 5")
-    parser.add_argument("--rounds", type=int, help="PyTorch, aft, PyTorch, ...: the median round counts; default: 3")
+    parser.add_argument("--repeat", type=int, help="timed batches per round, after a warm-up batch; default: 5")
+    parser.add_argument("--rounds", type=int, help="rounds of PyTorch and aft; their median is printed; default: 3")
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="default: all, " + ", ".join(SYSTEMS))
-    parser.add_argument("--method", default="auto", help="of the systems that have it; default: auto, the fastest")
-    parser.add_argument("--streams", type=int, help="most workers that auto tries; 1: none; default: --threads")
+    parser.add_argument("--method", default="auto",
+                        help="method, for the systems that have it; default: auto, the fastest")
+    parser.add_argument("--streams", type=int, help="maximum number of workers for auto; 1: none; default: --threads")
     parser.add_argument("--json", action="store_true", help="a JSON array instead of a table")
     parser.add_argument("--quick", action="store_true", help="check the formulas, then one short round of two images")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -62,7 +63,7 @@ def parse():
         parser.error(f"--method must be one of auto, {', '.join(DEIT_METHODS + CONV_METHODS)}, got '{o.method}'")
     for system in o.systems.split(","):
         if system not in SYSTEMS:
-            parser.error(f"--systems must be of {', '.join(SYSTEMS)}, got '{system}'")
+            parser.error(f"--systems must be among {', '.join(SYSTEMS)}, got '{system}'")
     if o.size < PATCH or o.size % PATCH:
         parser.error(f"--size must be a multiple of {PATCH}, got {o.size}")
     if o.aft_bench and o.size != 224:
@@ -97,10 +98,10 @@ def make_aft_conv(method, p, grid, heads):
     import torch.nn.functional as F
 
     d, tokens = p["q"].shape[0], grid * grid
-    per = d // heads  # a head's values; its key comes after them
+    per = d // heads  # values per head, followed by the key of the head
     values_key = torch.cat([p["v"].view(heads, per, -1), p["k"].view(heads, 1, -1)], 1).flatten(0, 1)
     values_key_bias = torch.cat([p["v_bias"].view(heads, per), p["k_bias"].view(heads, 1)], 1).flatten()
-    local = (torch.exp(p["w"]) - 1).repeat_interleave(per + 1, 0)  # a kernel for every channel
+    local = (torch.exp(p["w"]) - 1).repeat_interleave(per + 1, 0)  # one kernel per channel
 
     if method in ("toeplitz", "fft"):  # channels first: [channel, image, position]
         weight, bias = torch.cat([p["q"], values_key]), torch.cat([p["q_bias"], values_key_bias])[:, None].contiguous()
@@ -232,7 +233,7 @@ def make_model(system, method, parameters, o):
         else:
             mix = make_aft_conv(method, p, grid, heads)
 
-        def block(x):  # changes x: the residual is the product's accumulator
+        def block(x):  # changes x: the products are accumulated onto the residual
             y = mix(norm(x, p, "norm1"))
             x.add_(p["out_bias"]).addmm_(y, p["out"].t())
             y = torch._C._nn.gelu_(F.linear(norm(x, p, "norm2"), p["fc1"], p["fc1_bias"]))
@@ -335,13 +336,13 @@ def timed(run, images):
 
 
 def tune(system, models, images, o):
-    """The fastest method, and the images per second of all that were tried."""
+    """Returns the fastest method, and the images per second of each method that was tried."""
     import torch
 
     tried, wanted = {}, None
 
     def attempt(candidates):
-        """Times the candidates, alternating, and keeps the best time of each. Returns all, the fastest first."""
+        """Times the candidates in turn and keeps the best rate of each. Returns all methods, the fastest first."""
         nonlocal wanted
         runners = [(c, Runner(system, c, models, o)) for c in candidates if c not in tried]
         for c, run in runners:
@@ -396,7 +397,8 @@ def check():
                 with torch.inference_mode():
                     error = (mix(x.view(-1, d).to(dtype)).reshape(y.shape) - y).abs().max().item()
                 if not error < bound:
-                    sys.exit(f"{os.path.basename(__file__)}: {method}, {dtype}: wrong by {error:g}")
+                    sys.exit(f"{os.path.basename(__file__)}: {method}, {dtype}: expected an error below {bound:g}, "
+                             f"got {error:g}")
     print("AFT-conv's methods agree with the double loop", file=sys.stderr)
 
 
@@ -441,7 +443,7 @@ def presets_of(systems):
 
 
 def compare(rounds, presets):
-    """A row for each of aft's presets: the medians over the rounds, the ratios taken round by round."""
+    """One row per preset of aft: medians over the rounds; ratios are computed per round."""
     rows = []
     for preset, (deit, conv) in presets.items():
         row = {"preset": preset,
@@ -471,7 +473,7 @@ def main():
         if o.method.split(",")[0] in methods_of(system):
             methods[system] = o.method
             continue
-        print(f"{system}: which method", file=sys.stderr)
+        print(f"{system}: choosing the method", file=sys.stderr)
         tuned = run_json([sys.executable] + sys.argv + ["--child", system, "--method", "auto"], ENVIRONMENT)
         methods[system] = tuned["method"]
     presets = presets_of(systems)

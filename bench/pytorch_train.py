@@ -37,7 +37,7 @@ def parse():
     parser.add_argument("--window", type=int, default=32)
     parser.add_argument("--rank", type=int, default=256)
     parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--repeat", type=int, default=3, help="timed steps, after one that warms up")
+    parser.add_argument("--repeat", type=int, default=3, help="timed steps, after a warm-up step")
     parser.add_argument("--systems", default="aft-local,aft-simple,transformer")
     parser.add_argument("--json", action="store_true", help="a JSON array instead of a table")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -152,7 +152,7 @@ def main():
     rows = []
     for system in o.systems.split(","):
         if system not in PRESETS:
-            sys.exit(f"{os.path.basename(__file__)}: --systems must be of {', '.join(PRESETS)}, got '{system}'")
+            sys.exit(f"{os.path.basename(__file__)}: --systems must be among {', '.join(PRESETS)}, got '{system}'")
         print(f"{system}: PyTorch", file=sys.stderr)
         theirs = run([sys.executable] + sys.argv + ["--child", system], ALLOCATOR)
         print(f"{system}: aft", file=sys.stderr)

@@ -113,7 +113,7 @@ void add_steady(CLI::App& app) {
   o->presets = {"text-aft-local-4x128", "image-aft-conv-4x128",
                 "classify-aft-conv-4x96"};
   CLI::App* command = app.add_subcommand(
-      "steady", "Whether the memory of a long run stays constant");
+      "steady", "Check that the memory of a long run stays constant");
   command->add_option("presets", o->presets,
                       "Models to train; default: a small one per task");
   constexpr int64_t kMostSteps = int64_t{1} << 40;
@@ -126,16 +126,16 @@ void add_steady(CLI::App& app) {
             kMostSteps)
       ->type_name("STEP");
   add_count(*command, "-n,--processes", o->processes,
-            "Train the first preset once more with N processes; 1: do not; "
+            "Also train the first preset with N processes; 1: do not; "
             "default: 2",
             1, 4096);
   add_sets(*command, o->sets);
-  command->add_flag("--json", o->json, "One JSON array instead of a table");
+  command->add_flag("--json", o->json, "Print a JSON array instead of a table");
   command->footer(
       "Resident memory of a process (of several: rank 0) that trains like `aft "
       "train`, with validation every 100 steps and\n"
-      "a checkpoint every 50, in a directory that is removed. Models have 2 "
-      "layers of 32, so that it takes minutes.\n"
+      "a checkpoint every 50, in a temporary directory. Models have 2 layers "
+      "of 32, so that the test takes minutes.\n"
       "\n"
       "Examples:\n"
       "  aft-bench steady\n"

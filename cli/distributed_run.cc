@@ -44,7 +44,7 @@ std::function<void(const std::string&)>& give_up() {
       std::rethrow_exception(e);
   } catch (const std::system_error& e) {
     give_up()(train::host_of(train::launch_environment()) +
-              " is gone: " + train::reason(e));
+              " can no longer be reached: " + train::reason(e));
   } catch (const std::exception& e) {
     why = train::reason(e);
   } catch (...) {

@@ -49,8 +49,8 @@ void keep_memory() {
   mallopt(M_TOP_PAD, 16 << 20);
 }
 
-/// Where to read on after a usage error: the help of the innermost command that
-/// was recognised.
+/// The end of a usage error: a reference to the help of the innermost command
+/// that was recognised.
 std::string hint(const CLI::App& app) {
   std::string command = app.get_name();
   const CLI::App* at = &app;

@@ -25,20 +25,20 @@ extern volatile sig_atomic_t interrupted;
 /// Environment variables to add or replace.
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// Starts this program with `arguments`. `out` and `error` are the file descriptors for its
-/// stdout and stderr; -1 inherits this program's. The subprocess receives
-/// SIGTERM when this process ends. It runs in its own process group, so Ctrl-C
-/// reaches it only if this process forwards it. Throws std::runtime_error if
-/// the process cannot be created.
+/// Starts this program with `arguments`. `out` and `error` are the file
+/// descriptors for its stdout and stderr; -1 inherits this program's. The
+/// subprocess receives SIGTERM when this process ends. It runs in its own
+/// process group, so Ctrl-C reaches it only if this process forwards it. Throws
+/// std::runtime_error if the process cannot be created.
 pid_t start_aft(std::vector<std::string> arguments, const Variables& variables,
                 int out, int error);
 /// Converts a status from waitpid() to an exit code, or 128 + the signal that
 /// killed the process.
 int exit_code(int status);
 
-/// Runs this program with `arguments` and waits for it. Its stdout is captured; its stderr
-/// is captured if keep_stderr, otherwise inherited. Throws std::runtime_error
-/// if the process cannot be created.
+/// Runs this program with `arguments` and waits for it. Its stdout is captured;
+/// its stderr is captured if keep_stderr, otherwise inherited. Throws
+/// std::runtime_error if the process cannot be created.
 SubprocessResult run_aft(std::vector<std::string> arguments, bool keep_stderr);
 
 }  // namespace aft::cli

@@ -196,7 +196,7 @@ inline std::vector<double> hostile_keys(Random& random, int64_t n) {
   return k;
 }
 
-/// n normal biases with +-1e3 in places.
+/// n normal biases, some of them around +-1e3.
 inline std::vector<double> hostile_biases(Random& random, int64_t n) {
   std::vector<double> w = random.normals(n);
   put_spikes(random, w, 1e3, 12);

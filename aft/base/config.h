@@ -163,8 +163,8 @@ std::vector<std::string> paths(const Json& j, const std::string& where = "");
 void merge(const Json& change, Json& into, const std::string& where = "");
 
 /// Checks the integers in the "model" section of a configuration. Throws
-/// ConfigError if one exceeds the limits of any model: so many layers that
-/// construction would never finish, or sizes whose products overflow.
+/// ConfigError if one exceeds the limits of any model: a number of layers that
+/// would take forever to construct, or sizes whose products overflow.
 void check_sizes(const Json& model);
 
 /// Parses "model.window=64" into an object for from_json, with the current key

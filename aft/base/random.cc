@@ -94,7 +94,7 @@ double Random::log_gamma_variate(double a) {
 double Random::beta(double a, double b) {
   for (const double v : {a, b}) {
     check(v >= 1e-300 && v <= 1e300,
-          "Random::beta: a and b must be 1e-300 to 1e300", v);
+          "Random::beta: a and b must be in [1e-300, 1e300]", v);
   }
   const double x = log_gamma_variate(a), y = log_gamma_variate(b);
   return 1 / (1 + std::exp(y - x));

@@ -48,7 +48,7 @@ LabelledBatch Loader::get(int64_t first, int64_t count) {
   last_ = first;
   if (batches_.empty() || batches_.front()->first != first ||
       batches_.front()->count != count) {
-    batches_.clear();  // threads that work on one share its ownership
+    batches_.clear();  // threads still working on a batch co-own it
     plan(first, count);
   }
   while (batches_.size() < kAhead) {

@@ -1,4 +1,4 @@
-// The built-in text: simple English stories, made by a fixed grammar.
+// The built-in text: simple English stories, generated from a fixed grammar.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace aft::data {
 ///
 /// The bytes are the same on every platform and never change within a version,
 /// so results on them stay comparable: a change of the text is a new version.
-/// Made at the first call (about 30 ms) and kept. Thread-safe.
+/// Generated at the first call (about 30 ms) and kept. Thread-safe.
 const std::string& built_in_stories();
 
 }  // namespace aft::data

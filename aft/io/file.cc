@@ -23,8 +23,8 @@ using namespace internal;
 
 namespace {
 
-// The start of the names of temporary files; the process, a dash and a number
-// follow.
+// The prefix of the names of temporary files, followed by the process id, a
+// dash and a number.
 constexpr const char* kUnfinished = ".unfinished-";
 
 constexpr const char* kNotRegular =
@@ -57,7 +57,7 @@ void write_all(int fd, const Piece& piece, const std::string& name) {
   }
 }
 
-/// Write errors may only be reported here.
+/// Some write errors are reported only here.
 void sync_and_close(Fd& fd, const std::string& name) {
   if (retried([&] { return ::fsync(fd.get()); }) != 0)
     fail(name, "cannot be written", errno);
@@ -107,7 +107,8 @@ class Unfinished {
                      O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
       if (fd_ < 0 && (errno == EEXIST || errno == EINTR)) continue;
       if (fd_ < 0)
-        fail(target, "cannot be written: no file can be created next to it",
+        fail(target,
+             "cannot be written: a temporary file cannot be created next to it",
              errno);
       // Another process may have removed it before it was locked. File systems
       // without locks get no protection.
@@ -125,7 +126,7 @@ class Unfinished {
   Unfinished(const Unfinished&) = delete;
   Unfinished& operator=(const Unfinished&) = delete;
 
-  /// To be closed by the caller.
+  /// The caller closes it.
   int fd() const { return fd_; }
   bool rename(const std::string& base) {
     renamed_ =
@@ -140,7 +141,8 @@ class Unfinished {
   bool renamed_ = false;
 };
 
-/// Whether the name is that of a temporary file; others may start alike.
+/// Whether the name is exactly that of a temporary file; other names may have
+/// the same prefix.
 bool is_unfinished(const char* name) {
   const size_t stem = std::strlen(kUnfinished);
   if (std::strncmp(name, kUnfinished, stem) != 0) return false;
@@ -153,8 +155,9 @@ bool is_unfinished(const char* name) {
   return number() && *at++ == '-' && number() && *at == '\0';
 }
 
-/// Removes the file unless somebody writes it still. The lock is held until it
-/// is gone: a writer that has just made it then sees one or the other.
+/// Removes the file unless its writer is still alive. Holds the lock until the
+/// file is removed, so that a writer that has just created it notices either
+/// the lock or the removal.
 void remove_left_over(int directory, const char* name) {
   const Fd fd(retried([&] {
     return ::openat(directory, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -162,8 +165,8 @@ void remove_left_over(int directory, const char* name) {
   if (fd.get() < 0) return;
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) return;
-    // No locks here: by the number of the process, which may be another's by
-    // now.
+    // The file system has no locks: check whether the process exists. Its id
+    // may have been reused since; then the file is kept.
     const long process =
         std::strtol(name + std::strlen(kUnfinished), nullptr, 10);
     if (process <= 0 || ::kill(static_cast<pid_t>(process), 0) == 0 ||
@@ -190,7 +193,10 @@ void internal::replace_file(const std::string& path,
                     base = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
   const Fd dir(open_directory(directory));
   if (dir.get() < 0)
-    fail(name, "cannot be written: its directory '" + directory + "'", errno);
+    fail(
+        name,
+        "cannot be written: its directory '" + directory + "' cannot be opened",
+        errno);
   Unfinished file(dir.get(), name);
   Fd fd(file.fd());
   const Fd lock(

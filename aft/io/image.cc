@@ -38,7 +38,7 @@ void check_bytes(const std::string& name, uint64_t size) {
 
 // ---- Errors of the libraries ------------------------------------------------
 
-// Where a failing library jumps to, and its message.
+// The jump target for errors of a library, and its message.
 struct Escape {
   std::jmp_buf where;
   char message[JMSG_LENGTH_MAX] = "";
@@ -291,9 +291,9 @@ class JpegReader {
 
  private:
   static void warn(j_common_ptr jpeg, int level) {
-    // Below 0: "corrupt data", "premature end". Old cameras write unknown JFIF
-    // versions, which is harmless, as are stray bytes before a marker, which
-    // some ImageNet files have.
+    // Negative levels are warnings, such as "corrupt data" or "premature end".
+    // Two of them are harmless: unknown JFIF versions, which old cameras write,
+    // and stray bytes before a marker, which some ImageNet files have.
     const int code = jpeg->err->msg_code;
     if (level < 0 && code != JWRN_JFIF_MAJOR && code != JWRN_EXTRANEOUS_DATA)
       leave_jpeg(jpeg);

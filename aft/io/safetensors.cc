@@ -211,10 +211,10 @@ const TensorView& SafeTensors::at(const std::string& name) const {
   for (const TensorView& t : tensors_)
     if (t.name.size() <= kMaxName && names.size() < kMaxNames)
       names.push_back(t.name);
-  fail(path_, "must hold tensor " + quote(name) + ", got " +
-                  std::to_string(tensors_.size()) + " others" +
-                  (names.empty() ? ""
-                                 : ", nearest " + base::nearest(name, names)));
+  fail(path_,
+       "must hold tensor " + quote(name) + ", got " +
+           std::to_string(tensors_.size()) + " others" +
+           (names.empty() ? "" : ", nearest " + base::nearest(name, names)));
 }
 
 void save_safetensors(const std::string& path,

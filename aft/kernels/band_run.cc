@@ -1,4 +1,4 @@
-// AFT-full and AFT-local forward: w is made, packed and multiplied block by
+// AFT-full and AFT-local forward: w is computed, packed and multiplied block by
 // block and never exists as a whole. Rows that are beyond FastPathLimits take
 // the log-space path.
 #include "aft/kernels/band_run.h"

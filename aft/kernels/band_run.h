@@ -1,5 +1,6 @@
 // Shared by the two passes of full and local: how the work is divided, how
-// pieces of w are made and packed, and the rows that take the log-space path.
+// pieces of w are computed and packed, and the rows that take the log-space
+// path.
 #pragma once
 
 #include <algorithm>
@@ -12,15 +13,15 @@
 
 namespace aft::kernels {
 
-// Elements of packed w at a time (5 MB in float), and of dw that a thread sums
-// up: they stay in the cache.
+// Elements of w that are packed at a time (5 MB in float), and elements of dw
+// that a thread sums up. Both stay in the cache.
 inline constexpr int64_t kPackedSize = 5 << 18, kDwSize = 1 << 18;
-inline constexpr int64_t kSub =
-    8 * kBlockRows;  // rows of w that are made at a time
+// Rows of w that are computed at a time.
+inline constexpr int64_t kSub = 8 * kBlockRows;
 
 /// Distance between the panels of two tiles. A few neighbouring rows of many
 /// panels are used together: steps of 17 modulo 32 lines spread them over all
-/// sets of the cache, where a power of two would put them into a few.
+/// sets of the cache, whereas a power of two would map them to a few.
 inline int64_t panel_step(int64_t size) {
   const int64_t lines = size / kPanel;
   return (lines < 64 ? lines | 1 : lines + (17 - lines % 32 + 32) % 32) *
@@ -29,7 +30,7 @@ inline int64_t panel_step(int64_t size) {
 
 /// How the work is divided into tasks. A task is a strip: one batch row and a
 /// few tiles of its channels. Tiles are numbered across all batch rows; each
-/// has its panels and flags.
+/// has its own panels and flags.
 template <class T>
 struct BandTasks {
   Band band;
@@ -74,7 +75,7 @@ struct BandTasks {
             std::min(strip_tiles * kTile, D - channel(task)),
             p.padded ? p.padded + batch(task) * band.keys : nullptr};
   }
-  /// The window as the log-space path has it.
+  /// The window in the form that the log-space path uses.
   LogspaceWindow logspace_window() const {
     const bool all = band.window < 0;
     return {1,
@@ -160,7 +161,7 @@ void for_pieces(const Exec& exec, int64_t b0, int64_t b1, const F& f) {
   });
 }
 
-/// Makes and packs w for blocks [b0, b1) of rows.
+/// Computes and packs w for blocks [b0, b1) of rows.
 template <class T>
 void pack(const Exec& exec, const Band& band, const BandBias<T>& bias,
           int64_t b0, int64_t b1, int64_t width, T* packed, uint8_t* unsafe) {

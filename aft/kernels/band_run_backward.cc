@@ -65,8 +65,8 @@ class Backward {
   Panel<T> rows_panel(int64_t tile) const {
     return rows_panel(rows_.get() + tile * row_step_);
   }
-  /// From a key's point of view: rows after its window count if keys before a
-  /// row's window do, and vice versa.
+  /// From a key's point of view: rows after its window are included if keys
+  /// before a row's window are, and vice versa.
   Panel<T> rows_panel(T* rows) const {
     return {rows, l_.after ? rows + row_panel_ + side_ : nullptr,
             l_.before ? rows + row_panel_ : nullptr, row_step_};
@@ -91,8 +91,8 @@ class Backward {
            subs() * piece() <= kDwSize;
   }
 
-  /// The narrow case: each strip from its panels to its gradients; its share of
-  /// dw is added to the sum of the thread.
+  /// The narrow case: processes each strip from its panels to its gradients,
+  /// and adds its part of dw to the sum of the thread.
   void strips() {
     const int64_t n_blocks = blocks(band_.keys), width = l_.width(band_.rows),
                   pieces = bias_.take ? subs() : 0;
@@ -121,8 +121,8 @@ class Backward {
     });
   }
 
-  /// dw_ = the sum over all of [0, n) of what f(begin, end, dw) adds to
-  /// `pieces` pieces of dw. Each thread sums up separate pieces.
+  /// Sets dw_, `pieces` pieces of dw, to the sum over [0, n) of what f(begin,
+  /// end, dw) adds to them. Each call of f has its own buffer.
   template <class F>
   void sum_dw(int64_t n, int64_t pieces, const F& f) {
     const int64_t size = pieces * piece();
@@ -142,7 +142,8 @@ class Backward {
     }
   }
 
-  /// Both panels of a task, dq, and which rows need the log-space path.
+  /// Computes both panels of a task and dq, and flags the rows that need the
+  /// log-space path.
   void pack_panels(int64_t task, const Panel<T>& keys, const Panel<T>& rows) {
     const Strip<T> strip = l_.strip(p_, task);
     const int64_t first = l_.first_tile(task), at = l_.row_offset(task);
@@ -155,7 +156,7 @@ class Backward {
     band_kernels<T>().pack_rows(band_, strip, g, rows);
   }
 
-  /// dk and dv of the fast rows.
+  /// Computes the contributions of the fast rows to dk and dv.
   void keys() {
     const int64_t n_blocks = blocks(band_.keys), width = l_.width(band_.rows),
                   chunk = chunk_blocks(width, n_blocks);
@@ -207,7 +208,8 @@ class Backward {
     }
   }
 
-  /// dw in pieces of kSub rows: several in parallel, passed to `take` in order.
+  /// Computes dw in pieces of kSub rows, several in parallel, and passes them
+  /// to `take` in order.
   void biases() {
     const bool summed = dw_.get();  // by strips()
     const int64_t batch =
@@ -250,8 +252,8 @@ class Backward {
     }
   }
 
-  /// dw_ = pieces [s0, s1) of the product of all panels, a few at a time, which
-  /// stay in the cache for all pieces.
+  /// Sets dw_ to pieces [s0, s1) of the product of all panels. Processes a few
+  /// panels at a time, which stay in the cache for all pieces.
   void multiply_panels(int64_t s0, int64_t s1) {
     constexpr int64_t kFew = 16;
     sum_dw((l_.all_tiles + kFew - 1) / kFew, s1 - s0,

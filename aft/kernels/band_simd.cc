@@ -1,8 +1,8 @@
 // AFT-full and AFT-local as one banded matrix product: with W = exp(w) inside
 // the band and 1 outside,
 //
-//   [num | den]_t = sum_j W_tj [exp(k) v | exp(k)]_j = before_t + sum_{j in
-//   band} W_tj panel_j + after_t.
+//   [num | den]_t = sum_j W_tj [exp(k) v | exp(k)]_j
+//                 = before_t + sum_{j in band} W_tj panel_j + after_t.
 //
 // The three parts are disjoint sums of non-negative weights, so nothing
 // cancels. Backward is the same product with W transposed over the panel [a /
@@ -81,10 +81,9 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
     if (band.window_only)
       bad = hn::Or(bad, hn::Lt(hn::Sub(min, ref), hn::Neg(limit)));
     if (HWY_LIKELY(hn::AllFalse(d, bad))) continue;
-    // A key is beyond FastPathLimits, in this range or (max and min are
-    // cumulative) before it: find the first one, and set such keys to 0. Rows
-    // of the fast path multiply them by a weight of 0, which must not become 0
-    // * inf.
+    // A key is beyond FastPathLimits, in this range or before it (max and min
+    // are cumulative). Find the first one, and set such keys to 0: rows of the
+    // fast path multiply them by a weight of 0, and 0 * inf is NaN.
     const int last =
         static_cast<int>(std::min<size_t>(i + hn::Lanes(d), lanes));
     for (int64_t j = j0; j < j1; ++j) {

@@ -51,7 +51,7 @@ class Conv {
     std::copy(bias.w, bias.w + H * kernel_taps, weights.get());
     for (int64_t i = 0; i < H * kernel_taps; ++i) {
       T& w = weights.get()[i];
-      // Also for taps that never meet a key: it only costs time.
+      // This includes taps that never meet a key, which only costs time.
       if (!(std::abs(w) <= FastPathLimits<T>::bias))
         unsafe[i / kernel_taps] = 1, w = T(0);
     }
@@ -102,7 +102,7 @@ class Conv {
     return p.padded ? p.padded + b * T_ : nullptr;
   }
 
-  /// e [B, T, H] = exp(k - ref); safe [B, H]: the row from which on a head
+  /// e [B, T, H] = exp(k - ref); safe [B, H]: the first row for which a head
   /// needs the log-space path. Calls each(b, c0, panel).
   template <class F>
   void pack_heads(T* e, int64_t* safe, const F& each) const {
@@ -120,7 +120,7 @@ class Conv {
       }
     });
   }
-  /// The row from which on channel c of batch row b needs the log-space path:
+  /// The first row for which channel c of batch row b needs the log-space path:
   /// that of its head, or an earlier one if a value is too large.
   int64_t safe_rows(int64_t b, int64_t c, const int64_t* safe) const {
     int64_t rows = safe[b * H + c / per_head];
@@ -133,7 +133,7 @@ class Conv {
     return rows;
   }
 
-  /// The window as the log-space path has it.
+  /// The window in the form that the log-space path uses.
   LogspaceWindow logspace_window() const {
     const ConvWindow& w = window;
     return {w.Z,       w.Y,  w.X,  w.X,      w.reach_z,
@@ -150,7 +150,7 @@ class Conv {
     }
     return source;
   }
-  /// w of their heads: [taps of the window, kTile].
+  /// w of the heads of the source's channels: [taps of the window, kTile].
   void logspace_weights(const LogspaceSource<T>& source, double* out) const {
     for_taps([&](int64_t tap, int64_t from) {
       for (int i = 0; i < kTile; ++i) {

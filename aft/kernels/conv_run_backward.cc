@@ -1,5 +1,6 @@
-// AFT-conv backward: the transposed window over a / den gives dv; over the sums
-// of a r / den per head, the rest of dk; correlations give dw.
+// AFT-conv backward. Convolving a / den with the transposed window gives dv;
+// convolving the sums of a r / den per head gives the rest of dk; correlations
+// give dw.
 #include <algorithm>
 #include <atomic>
 
@@ -54,9 +55,9 @@ class Backward {
     return conv_.lanes(static_cast<const T*>(x.get()), b, c0, channels);
   }
 
-  /// a = dy gate(q) / den, dq, and c = sum over the head of a r. a is 0 where
-  /// the log-space path takes over: rows from safe_ on, and all rows of a
-  /// channel with dy beyond FastPathLimits.
+  /// Computes a = dy gate(q) / den, dq, and c = sum over the head of a r. a is
+  /// 0 in rows that take the log-space path: those from safe_ on, and all rows
+  /// of a channel with dy beyond FastPathLimits.
   void rows() {
     std::atomic<bool> safe{true};
     exec_.parallel(B_ * n_, [&](int64_t begin, int64_t end) {
@@ -100,8 +101,8 @@ class Backward {
     });
   }
 
-  /// The transposed window over x [B, T, channels], kPanel channels at a time;
-  /// calls each(b, c0, sums) with sums [T, kPanel].
+  /// Convolves x [B, T, channels] with the transposed window, kPanel channels
+  /// at a time, and calls each(b, c0, sums) with sums [T, kPanel].
   template <class F>
   void transposed(const Buffer<T>& x, int64_t channels, const F& each) {
     exec_.parallel(B_ * panels(channels), [&](int64_t begin, int64_t end) {
@@ -123,8 +124,8 @@ class Backward {
     });
   }
 
-  /// dv = e A, where A is the transposed window over a; and v dv, the first
-  /// part of dk.
+  /// dv = e A, where A is the convolution of a with the transposed window; and
+  /// v dv, the first part of dk.
   void values() {
     transposed(a_, D_, [&](int64_t b, int64_t c0, const T* sums) {
       int64_t index[kPanel];
@@ -136,8 +137,8 @@ class Backward {
     });
   }
 
-  /// dk = sum over the head of v dv - e C, where C is the transposed window
-  /// over c.
+  /// dk = sum over the head of v dv - e C, where C is the convolution of c with
+  /// the transposed window.
   void keys() {
     transposed(c_, H_, [&](int64_t b, int64_t c0, const T* sums) {
       const int64_t end = std::min(c0 + kPanel, H_);
@@ -209,8 +210,8 @@ class Backward {
     });
   }
 
-  /// Adds the gradients of the log-space path. A thread has whole heads, so
-  /// that no two threads add to the same number.
+  /// Adds the gradients of the log-space path. Each thread processes whole
+  /// heads, so that no two threads add to the same element.
   void logspace() {
     if (!any_logspace_) return;
     const int64_t heads = std::max<int64_t>(1, kTile / per_);

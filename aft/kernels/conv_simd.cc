@@ -3,7 +3,7 @@
 // suffers from cancellation; here the window and the rest of the grid are
 // disjoint sums:
 //   num_t = sum_{taps} exp(w_tap) x_{t + tap} + sum_{j outside the window} x_j,
-//   x = exp(k) v; den alike with exp(k).
+//   x = exp(k) v; den likewise with x = exp(k).
 #include "aft/kernels/kernels.h"
 
 #undef HWY_TARGET_INCLUDE

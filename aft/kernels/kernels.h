@@ -22,14 +22,14 @@
 
 namespace aft::kernels {
 
-/// Channels per tile, and rows that one multiplication produces together. A
-/// panel has one row of two times kTile values per key, in forward passes
-/// [exp(k) v | exp(k)]: one cache line in float.
+/// Channels per tile, and rows that one multiplication computes together. A
+/// panel has one row of 2 kTile values per key, in forward passes [exp(k) v |
+/// exp(k)]: one cache line in float.
 inline constexpr int kTile = 8;
 inline constexpr int kBlockRows = 6;
 inline constexpr int kPanel = 2 * kTile;
 
-/// The inputs that the fast path takes: |w| up to `bias`, keys up to `key`
+/// The inputs that the fast path accepts: |w| up to `bias`, keys up to `key`
 /// above their reference, |v| and |dy| up to `value`. Within these limits no
 /// product, sum or quotient overflows, and what underflows is below rounding
 /// (docs/math.md, "Stability"). Everything else takes the log-space path
@@ -48,7 +48,7 @@ struct FastPathLimits<double> {
 /// The SIMD target in use, for example "AVX2".
 const char* target_name() noexcept;
 
-// The kernels of an operator are a table of functions per number type (float,
+// The kernels of an operator are a table of functions per element type (float,
 // double), compiled for every SIMD target and selected for the processor at run
 // time: `simple_kernels<float>().forward(...)`.
 
@@ -59,8 +59,9 @@ const char* target_name() noexcept;
 /// result is 0; above, exp(88).
 inline constexpr double kExpError = 2.4e-7;
 
-/// Maximum number of channels per call of forward and backward, and rows that
-/// backward keeps in the cache: wide enough for memory to be read in order.
+/// Maximum number of channels per call of forward and backward, large enough
+/// for memory to be read sequentially; and the number of rows that backward
+/// keeps in the cache.
 inline constexpr int kSimpleChannels = 512;
 inline constexpr int kSimpleRows = 16;
 
@@ -94,7 +95,7 @@ template <class T>
 struct WindowStep {
   int64_t n, count, first, capacity;  // n channels; count entries from ring
                                       // index `first` on, wrapping at capacity
-  bool has_past;  // the state holds keys, and they count (not window_only)
+  bool has_past;  // the state holds keys, and they are used (not window_only)
   const T *q, *ring_k, *ring_v;  // [n] or null, [capacity, n], [capacity, n]
   const T *state, *w;  // [3, n]; biases of the entries, oldest first, or null
   bool w_per_channel;  // w is [count, n] instead of [count]
@@ -104,15 +105,15 @@ struct WindowStep {
 template <class T>
 struct SimpleKernels {
   void (*forward)(const Simple<T>&);
-  /// Gradients of forward; `y` of the argument is not used. dq null where q is.
+  /// Gradients of forward; `y` of the argument is not used. dq is null if q is.
   void (*backward)(const Simple<T>&, const T* dy, T* dq, T* dk, T* dv,
                    T* scratch);
   /// One position of n channels: state is [3, n], and not read if `fresh` (the
   /// first position). y null: only adds (k, v) to the state.
   void (*step)(int64_t n, bool fresh, const T* q, const T* k, const T* v,
                T* state, T* y);
-  /// Before the call, the caller puts (k, v) into the ring, and gives a key
-  /// that leaves the ring to `step` without y.
+  /// Before the call, the caller puts (k, v) into the ring, and passes a key
+  /// that leaves the ring to `step` with y null.
   void (*window_step)(const WindowStep<T>&);
   /// y[i] = exp(x[i]); x and y may be the same.
   void (*exp)(const T* x, T* y, int64_t n);
@@ -124,8 +125,8 @@ const SimpleKernels<T>& simple_kernels() noexcept;
 // full and local
 
 /// Which pairs (t, j) have a bias: |t - j| < window, or all if window < 0
-/// (full). Outside w = 0, or -inf if window_only. Both operators are one banded
-/// matrix product and share all of the following.
+/// (full). Outside, w = 0, or -inf if window_only. Both operators are one
+/// banded matrix product and share everything below.
 struct Band {
   int64_t rows, keys, window;
   bool causal, window_only;
@@ -176,8 +177,8 @@ struct Strip {
 };
 
 /// The panel of a tile, and per block the sums of its rows outside of the band;
-/// the next tile is `step` values further. before and after are null where no
-/// rows count (full, window_only, one side of causal bands).
+/// the next tile is `step` values further. before and after are null if no such
+/// rows are used (full, window_only, one side of causal bands).
 template <class T>
 struct Panel {
   T *rows, *before, *after;
@@ -193,7 +194,7 @@ struct BandOut {
   const uint8_t* logspace;
 };
 
-/// What the panel of rows is computed from, and dq (null if q is); [rows] x
+/// The inputs of the panel of rows, and the output dq (null if q is); [rows] x
 /// stride. logspace [tiles, rows] is read and set.
 template <class T>
 struct BandGrad {
@@ -208,8 +209,8 @@ template <class T>
 struct BandKernels {
   /// Panel of keys: rows [keys, kPanel] = [exp(k - ref) v | exp(k - ref)];
   /// before and after [blocks(rows), kPanel] = sums of the panel rows below
-  /// key_begin and from key_end on. safe_rows [tiles]: how many rows, counted
-  /// from the first, may take the fast path.
+  /// key_begin and from key_end on. safe_rows [tiles]: the number of leading
+  /// rows that may take the fast path.
   void (*pack_keys)(const Band&, const Strip<T>&, const Panel<T>&,
                     int64_t* safe_rows);
   /// Packs the weights of blocks [b0, b1) of rows. w: element (t, j) at w[(t -
@@ -264,8 +265,8 @@ const BandKernels<T>& band_kernels() noexcept;
 struct ConvWindow {
   int64_t Z, Y, X;
   int64_t reach_z, reach_y, lo, hi;  // never beyond the grid
-  bool before, after;  // whether positions outside count: those before and
-                       // after the window on a line
+  bool before, after;  // whether positions outside are included: those before
+                       // and after the window on a line
 
   int64_t T() const { return Z * Y * X; }
   int64_t width() const { return hi - lo + 1; }
@@ -294,8 +295,8 @@ struct PanelChannels {
 };
 
 /// conv works on panels of kPanel channels, [panel rows, kPanel]. Keys and
-/// values have separate panels, since a head has one key for many values. Lanes
-/// beyond the last channel are zero.
+/// values have separate panels, since the key of a head is shared by many
+/// values. Lanes beyond the last channel are zero.
 template <class T>
 struct ConvKernels {
   /// panel = e = exp(k - ref), zero where padded and around the lines; e is

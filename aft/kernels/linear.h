@@ -1,6 +1,6 @@
 // Linear layers for inference: y = f(x w^T + b) with weights that are packed
-// once. This saves what a general matrix product spends on packing w, on
-// clearing y, and on passes over y for the bias, GELU and the residual. Nothing
+// once. Unlike a general matrix product, this does not pack w for each call,
+// clear y, or pass over y again for the bias, GELU and the residual. Nothing
 // here allocates, starts a thread, throws or prints; callers split the rows.
 #pragma once
 

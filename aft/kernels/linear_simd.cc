@@ -1,5 +1,5 @@
-// y = f(x w^T + b): tiles of a few rows by kPanel outputs that stay in
-// registers while they run along all inputs.
+// y = f(x w^T + b), in tiles of a few rows by kPanel outputs that stay in
+// registers while the products of all inputs are summed.
 #include "aft/kernels/linear.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -80,7 +80,7 @@ HWY_INLINE void Tile(int64_t inputs, const T* HWY_RESTRICT x, int64_t stride,
       }
       continue;
     }
-    // A panel that is not full, through a full buffer.
+    // A partial panel is stored through a full buffer.
     HWY_ALIGN T all[kPanel] = {}, bias[kPanel] = {};
     for (int i = 0; i < out.lanes; ++i) {
       if (out.then == Then::kAdd) all[i] = y[i];
@@ -93,7 +93,7 @@ HWY_INLINE void Tile(int64_t inputs, const T* HWY_RESTRICT x, int64_t stride,
   }
 }
 
-/// The remaining rows, fewer than a tile has.
+/// The remaining rows, fewer than a tile.
 template <int kCount, class T>
 HWY_INLINE void Rest(int64_t rows, int64_t inputs, const T* x, int64_t stride,
                      const T* w, const Output<T>& out) {

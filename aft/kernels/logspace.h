@@ -5,10 +5,11 @@
 //   lse_t = m + log sum_j exp(k_j + w_tj - m),  r_t = sum_j exp(...) v_j / ...
 //   dv_j += a_t exp(k_j + w_tj - lse_t),  dk_j += the same times (v_j - r_t)
 //
-// with a_t = dy_t gate(q_t). Outside a row's window w = 0. Those keys enter as
-// a few sums that are made once for all rows, from running sums over lines of
-// the grid, its lines and its slices. Nothing is subtracted, so this is right
-// for every finite input, and a row costs O(window), also on a grid.
+// with a_t = dy_t gate(q_t). Outside a row's window, w = 0. Those keys enter as
+// a few sums that are computed once for all rows, from running sums along the
+// lines of the grid, over its lines and over its slices. Nothing is subtracted,
+// so this is accurate for every finite input, and a row costs O(window), also
+// on a grid.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,9 @@ inline constexpr int kLogSum = 3 * kTile;
 struct LogspaceWindow {
   int64_t Z, Y, rows, keys;
   int64_t reach_z, reach_y, lo, hi;
-  /// Whether keys outside of the window count, with w = 0: along a line those
-  /// before and after it; other lines count if either is set.
+  /// Whether keys outside of the window are included, with w = 0. On the lines
+  /// of the window: those before and those after it. Other lines are included
+  /// if either is set.
   bool before, after;
 
   int64_t all_rows() const { return Z * Y * rows; }
@@ -43,7 +45,7 @@ struct LogspaceWindow {
   int64_t outside_size() const {
     return (all_rows() + 2 * Z * Y + 2 * Z) * kLogSum;
   }
-  /// The window of a key: the rows that have it in theirs.
+  /// The window of a key: the rows whose windows contain it.
   LogspaceWindow transposed() const {
     return {Z, Y, keys, rows, reach_z, reach_y, -hi, -lo, after, before};
   }
@@ -66,13 +68,14 @@ struct LogspaceBias {
 struct LogspaceKernels {
   /// The sums over the keys outside of each row's window.
   void (*sum_keys)(const LogspaceWindow&, const LogspaceTile&, double* outside);
-  /// lse and r of row t, to row [a | lse | r]; lse = -infinity and r = 0 where
-  /// it has no key. `outside` comes from sum_keys; null: those keys are masked.
+  /// Writes lse and r of row t to row [a | lse | r]; lse = -infinity and r = 0
+  /// if it has no key. `outside` comes from sum_keys; null: those keys are
+  /// masked.
   void (*row)(const LogspaceWindow&, const LogspaceTile&, int64_t t,
               const LogspaceBias&, const double* outside, double* row);
-  /// Adds the share of row t = [a | lse | r] to the gradients of the keys in
-  /// its window, grads [all_keys, 2, kTile] = [dk | dv], and to dw, in the
-  /// layout of the biases. Either may be null.
+  /// Adds the contribution of row t = [a | lse | r] to the gradients of the
+  /// keys in its window, grads [all_keys, 2, kTile] = [dk | dv], and to dw, in
+  /// the layout of the biases. Either may be null.
   void (*row_gradient)(const LogspaceWindow&, const LogspaceTile&, int64_t t,
                        const LogspaceBias&, const double* row, double* grads,
                        double* dw);
@@ -80,7 +83,7 @@ struct LogspaceKernels {
   /// 3, kTile]; those with a = 0 are ignored. `transposed`: the window of keys.
   void (*sum_rows)(const LogspaceWindow& transposed, const double* rows,
                    double* outside);
-  /// Adds the shares of the rows outside of each key's window to grads.
+  /// Adds the contributions of the rows outside of each key's window to grads.
   void (*outside_gradient)(const LogspaceWindow& transposed,
                            const LogspaceTile&, const double* outside,
                            double* grads);

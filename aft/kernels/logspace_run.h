@@ -68,21 +68,21 @@ class LogspaceChannels {
     grads_.grow(exec_, window_.all_keys() * 2 * kTile);
     std::fill_n(grads_.get(), window_.all_keys() * 2 * kTile, 0.);
   }
-  /// The share of a row in the gradients of the keys in its window, and in dw
-  /// (may be null).
+  /// Adds the contribution of a row to the gradients of the keys in its window,
+  /// and to dw (may be null).
   void row_gradient(int64_t t, const LogspaceBias& bias, const double* row,
                     double* dw) {
     logspace_kernels().row_gradient(window_, tile_, t, bias, row, grads_.get(),
                                     dw);
   }
-  /// The share of a row in dw alone.
+  /// Adds the contribution of a row to dw only.
   void bias_gradient(int64_t t, const LogspaceBias& bias, const double* row,
                      double* dw) const {
     logspace_kernels().row_gradient(window_, tile_, t, bias, row, nullptr, dw);
   }
-  /// Adds the shares of all rows in the keys outside of their windows, and all
-  /// gradients to dk and dv, which are laid out as k and v. Overwrites what row
-  /// needs.
+  /// Adds the contributions of all rows to the gradients of the keys outside of
+  /// their windows; then adds all gradients to dk and dv, which are laid out as
+  /// k and v. Overwrites the sums that row() reads.
   void add_gradients(const double* rows, T* dk, T* dv) {
     if (window_.has_outside()) {
       const LogspaceWindow transposed = window_.transposed();
@@ -116,7 +116,7 @@ T logspace_output(const double* row, int i, const T* q) {
   return static_cast<T>(q ? r * sigmoid(*q) : r);
 }
 
-/// Sets a = dy gate(q) of lane i of a row, and dq where q is not null.
+/// Sets a = dy gate(q) of lane i of a row, and dq if q is not null.
 template <class T>
 void logspace_query_gradient(double* row, int i, T dy, const T* q, T* dq) {
   const double x = q ? *q : 0, gate = q ? sigmoid(x) : 1;

@@ -47,7 +47,7 @@ struct LogSum {
     const LogspaceTag tag;
     if (hn::AllTrue(tag, hn::Eq(x.m, hn::Set(tag, kEmpty)))) return;
     const auto rises = hn::Gt(x.m, m);
-    // Of two empty sums, the difference is NaN.
+    // The difference is NaN if both sums are empty.
     const auto gap = hn::IfThenZeroElse(hn::Eq(x.m, m), hn::Sub(x.m, m));
     const auto e = ExpV(tag, hn::Neg(hn::Abs(gap)));
     n = hn::IfThenElse(rises, hn::MulAdd(e, n, x.n), hn::MulAdd(e, x.n, n));
@@ -139,7 +139,7 @@ HWY_INLINE void SumOutside(const LogspaceWindow& w, const Item& item,
   }
 }
 
-/// The place of row t, and the lines of the grid in its window.
+/// The position of row t on the grid, and the lines in its window.
 struct RowLines {
   RowLines(const LogspaceWindow& w, int64_t t)
       : z(t / (w.Y * w.rows)),

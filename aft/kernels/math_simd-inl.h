@@ -117,7 +117,7 @@ HWY_INLINE V GateGradient(D tag, V dy, V q, V r, V& dq) {
   return a;
 }
 
-/// num / den, 0 where den is 0 (no key at all).
+/// num / den, 0 if den is 0 (all keys are masked).
 template <class D>
 HWY_INLINE hn::Vec<D> Ratio(D d, hn::Vec<D> num, hn::Vec<D> den) {
   return hn::IfThenZeroElse(hn::Eq(den, hn::Zero(d)), hn::Div(num, den));

@@ -1,8 +1,9 @@
 // AFT-conv with kernels of one tap: head h has one biased key, with bias w_h at
 // position t + o_h of the grid, and every other pair has w = 0.
-//   y_t = gate(q_t) * (sum_{j != t+o} exp(k_j) v_j + exp(w) exp(k_{t+o})
-//   v_{t+o}) / (the same with v = 1)
-// If t + o lies outside of the grid there is no biased key. Not causal.
+//   y_t = gate(q_t) * num_t / den_t,
+//   num_t = sum_{j != t+o} exp(k_j) v_j + exp(w) exp(k_{t+o}) v_{t+o},
+// with o and w those of the head, and den_t the same with v = 1. If t + o lies
+// outside of the grid, there is no biased key. Not causal.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,7 @@ constexpr int64_t one_tap_scratch(int64_t lines, int64_t X) {
 
 template <class T>
 struct OneTapKernels {
-  /// O(T) time, whatever the offsets.
+  /// O(T) time for any offsets.
   void (*forward)(const OneTap<T>&, T* scratch);
 };
 template <class T>

@@ -25,11 +25,11 @@ namespace aft {
 namespace kernels {
 namespace HWY_NAMESPACE {
 
-/// Where the rows of the panel are. A row is [x | e] of kPanel channels; later
-/// r replaces both, without gaps, so that it stays in the first-level cache.
+/// The layout of the panel. A row is [x | e] of kPanel channels; later r
+/// replaces both, without gaps, so that it stays in the first-level cache.
 /// There are `pad` rows between, before and after the lines of the grid, and a
-/// whole line at the end, all filled with r without a biased key, so that t + o
-/// needs no check of the edges along X.
+/// whole line at the end. All of these hold r without a biased key, so that t +
+/// o needs no check of the edges along X.
 constexpr int64_t kWidth = 2 * kPanel;
 struct OneTapPanel {
   int64_t X, lines, pad;
@@ -46,7 +46,7 @@ struct OneTapPanel {
 /// next one. (14 x 14, 384 channels, one thread: 4.8 ms without the latter, 3.9
 /// to 4.2 with.)
 constexpr int64_t kRowsAhead = 8;
-/// Rows whose r are gathered before they are gated.
+/// Number of rows whose r are gathered before the gate is applied.
 constexpr int64_t kRun = 16;
 
 template <class T>
@@ -218,8 +218,8 @@ HWY_FLATTEN HWY_NOINLINE void Weigh(const OneTap<T>& a,
   });
 }
 
-/// rest [T, kWidth]: for each panel row the sum of all others, from those
-/// before and those after it.
+/// rest [T, kWidth]: for each panel row, the sum of all others, computed from
+/// the sum of those before it and the sum of those after it.
 template <class T>
 HWY_NOINLINE void Others(const OneTapPanel& layout, T* panel, T* rest) {
   const PanelTag<T> d;
@@ -302,7 +302,7 @@ HWY_NOINLINE void Reduce(const OneTapPanel& layout, int64_t lanes, const T* w,
   }
 }
 
-/// Elements that are stored at once.
+/// Four elements, which are stored at once.
 template <class T>
 using Four __attribute__((vector_size(4 * sizeof(T)))) = T;
 
@@ -363,7 +363,7 @@ HWY_NOINLINE void Write(const OneTap<T>& a, const OneTapPanel& layout,
 template <class T>
 void Forward(const OneTap<T>& piece, T* scratch) {
   const OneTap<T> a =
-      piece;  // a copy that stores cannot change stays in registers
+      piece;  // a local copy, which cannot alias the stores: stays in registers
   HWY_ALIGN T w[kPanel], max[kPanel];
   int64_t offset[3][kPanel];
   OneTapPanel layout{a.X, a.Z * a.Y, 0};
@@ -372,7 +372,8 @@ void Forward(const OneTap<T>& piece, T* scratch) {
     const int64_t h = HeadOf(a, i);
     w[i] = a.w[h];
     for (int axis = 0; axis < 3; ++axis) {
-      // Clamped, so that sums do not overflow; beyond the grid stays beyond.
+      // Clamped, so that sums do not overflow. Offsets that lead outside the
+      // grid from every position still do.
       const int64_t o = a.offsets[3 * h + axis], n = grid[axis];
       offset[axis][i] = std::min(std::max(o, -n), n);
     }

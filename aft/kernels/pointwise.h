@@ -25,13 +25,15 @@ struct AdamWStep {
 /// the hash is h ^ h >> 16.
 struct Dropout {
   uint64_t seed;
-  double
-      p;  // probability of being dropped, in [0, 1); others grow by 1/(1 - p)
+  /// Probability of being dropped, in [0, 1). Other elements are scaled by 1 /
+  /// (1 - p).
+  double p;
 
   struct Words {
     uint32_t a, b;
   };
-  /// For the elements that share index >> 32: each 2^32 have another seed.
+  /// For the elements that share index >> 32: each group of 2^32 elements has
+  /// its own seed.
   Words words(uint64_t index) const {
     const uint64_t x =
         base::scramble_high(seed + (index >> 32) * base::kSplitMixStep);

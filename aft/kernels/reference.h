@@ -11,7 +11,7 @@
 //   local   w_tj where |t - j| < window, 0 elsewhere                    (Eq. 4)
 //   conv    w by position of j relative to t on a grid, per head        (Eq. 6)
 // The oracle of every test: correct for every finite input (keys of 1e4, biases
-// of +-1e3), O(B Tq Tk D), not optimised. The fast kernels: kernels.h.
+// of +-1e3), O(B Tq Tk D), not optimised. For the fast kernels, see kernels.h.
 #pragma once
 
 #include <algorithm>
@@ -99,7 +99,7 @@ inline int64_t conv_taps(const Grid& grid) {
   return taps;
 }
 
-/// The flat tap through which t sees j, or -1 where j is outside t's window. On
+/// The flat tap through which t sees j, or -1 if j is outside t's window. On
 /// each axis, tap a is position t - kernel / 2 + a (cross-correlation, as torch
 /// does it); when causal it is t - (kernel - 1) + a, so that the last tap is t.
 inline int64_t conv_tap(const Grid& grid, int64_t t, int64_t j) {
@@ -171,10 +171,10 @@ inline void check_heads(int64_t D, int64_t H) {
                               std::to_string(H) + ", D = " + std::to_string(D));
 }
 
-/// p_tj = exp(k_j + w_tj) / den_t, j = 0 .. Tk - 1: the share of each key in
+/// p_tj = exp(k_j + w_tj) / den_t, j = 0 .. Tk - 1: the weight of each key in
 /// the output of position t; 0 for a masked key. Subtracting the largest
-/// exponent of the row keeps every exp in [0, 1] and their sum in [1, Tk],
-/// whatever the size of the keys.
+/// exponent of the row keeps every exp in [0, 1] and their sum in [1, Tk], for
+/// keys of any size.
 inline std::vector<double> shares(const Shape& s, const Inputs& in,
                                   const Bias& bias, int64_t b, int64_t t,
                                   int64_t h) {
@@ -315,9 +315,9 @@ inline void factorised_backward(const double* dw, const double* u,
 
 /// Keeps the last `window` keys and values, and of the older ones, whose bias
 /// is 0, only m = max k_j, n = sum exp(k_j - m) v_j and d = sum exp(k_j - m).
-///   simple: window = 0
-/// local, causal conv of 1 axis: their window; window_only drops the rest
-///   full: window < 0, all keys are kept
+///   simple                          window = 0
+///   local, causal conv of 1 axis    their window; window_only drops the rest
+///   full                            window < 0: all keys are kept
 struct Stream {
   struct Key {
     std::vector<double> k, v;

@@ -11,7 +11,7 @@
 
 namespace aft::kernels {
 
-/// Where memory and threads come from.
+/// Provides memory and threads.
 struct Exec {
   int threads = 1;
   /// Calls f(begin, end) for pieces that cover [0, n), possibly concurrently.
@@ -43,8 +43,8 @@ struct Gradients {
 };
 
 /// AFT-simple. y [B, Tq, D]. O(T) time. Backward needs nothing from forward,
-/// but reads the keys once less if it gets the states [B, simple_states(Tq), 3,
-/// D] that forward writes (causal only; null: not wanted).
+/// but saves one pass over the keys if given the states [B, simple_states(Tq),
+/// 3, D] that forward writes (causal only; null: not wanted).
 template <class T>
 void run_simple(const Exec&, const Problem<T>&, T* y, T* states = nullptr);
 template <class T>
@@ -59,7 +59,7 @@ enum class BandSide { kRows, kKeys };
 /// concurrently.
 template <class T>
 struct BandBias {
-  int64_t window;    // |t - j| < window; < 0: everything (full), 0: simple
+  int64_t window;    // |t - j| < window; < 0: all pairs (full), 0: simple
   bool window_only;  // outside: -inf instead of 0
   /// w[(t - t0) * ld + j - j0] for t in [t0, t1), j in [j0, j1).
   std::function<void(int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* w,
@@ -70,8 +70,8 @@ struct BandBias {
                      int64_t ld)>
       keys;
   /// Adds a piece of dw, in the layout of `rows`, to the gradients; empty: dw
-  /// is not wanted. Each piece comes twice, once per side, in order; the two
-  /// sides may come concurrently.
+  /// is not wanted. Each piece is passed twice, once per side. Each side gets
+  /// the pieces in order; the two sides may be called concurrently.
   std::function<void(int64_t t0, int64_t t1, int64_t j0, int64_t j1,
                      const T* dw, int64_t ld, BandSide side)>
       take;
@@ -87,7 +87,7 @@ struct Saved {
                     // (full, local), channels [B, D] (conv)
 };
 
-/// AFT-full and AFT-local. O(T window D) time; memory O(B T D) and a block of
+/// AFT-full and AFT-local. O(T window D) time; memory O(B T D) plus a block of
 /// w.
 template <class T>
 void run_band(const Exec&, const Problem<T>&, const BandBias<T>&, T* y,

@@ -1,4 +1,4 @@
-// The end of every *_simd.cc: a table of function pointers per number type and
+// The end of every *_simd.cc: a table of function pointers per element type and
 // SIMD target, and the function that picks the one for this processor. (Highway
 // 1.0.3 cannot export templates, hence one table for float and one for double.)
 #pragma once

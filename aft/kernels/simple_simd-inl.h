@@ -23,8 +23,8 @@ namespace aft {
 namespace kernels {
 namespace HWY_NAMESPACE {
 
-// The weight of the largest term. Below 1, so that sums over a million values
-// of any finite size stay finite.
+// The weight of the largest term. Far below 1, so that sums over a million
+// values of any finite size stay finite.
 template <class T>
 constexpr T kOne = T(1) / T(1 << 20);
 

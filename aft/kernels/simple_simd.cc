@@ -19,7 +19,7 @@ namespace aft {
 namespace kernels {
 namespace HWY_NAMESPACE {
 
-/// Row t of x in the channels of the piece; null if x is.
+/// Row t of x in channels [c0, c1); null if x is.
 template <class T>
 HWY_INLINE T* At(const Simple<T>& a, T* x, int64_t t) {
   return x ? x + t * a.D + a.c0 : nullptr;
@@ -144,8 +144,8 @@ HWY_INLINE void NoKeyGradient(const Simple<T>& a, int64_t j, T* dk, T* dv) {
 }
 
 template <class T>
-void Everything(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv,
-                T* scratch) {
+void NotCausal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv,
+               T* scratch) {
   const TileTag<T> tag;
   State<T> s;
   Shares<T> sum;
@@ -168,12 +168,12 @@ void Everything(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv,
   }
 }
 
-/// Causal: from the last chunk of rows to the first. Each chunk starts from the
-/// state before it and visits its rows in ascending order, for their
-/// contributions, then in descending order, for the gradients of its keys. The
-/// weight of a key, and the factor by which the sums are rescaled when the
-/// maximum falls back, follow from what Absorb returned, so no exponential is
-/// computed twice.
+/// Causal: processes chunks of rows from the last to the first. Each chunk
+/// starts from the state before it. It visits its rows in ascending order, for
+/// their contributions, then in descending order, for the gradients of its
+/// keys. The weight of a key, and the factor by which the sums are rescaled
+/// when a rise of the maximum is undone, follow from what Absorb returned, so
+/// no exponential is computed twice.
 template <class T>
 void Causal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) {
   const TileTag<T> tag;
@@ -226,7 +226,7 @@ void Causal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) {
 template <class T>
 void Backward(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv,
               T* scratch) {
-  (a.causal ? Causal<T> : Everything<T>)(a, dy, dq, dk, dv, scratch);
+  (a.causal ? Causal<T> : NotCausal<T>)(a, dy, dq, dk, dv, scratch);
 }
 
 template <class T>

@@ -12,7 +12,7 @@
 namespace aft::models {
 
 /// Creates the blocks and registers them as blocks_0, blocks_1, ... in `model`.
-/// options_of: the options of block i; their mixer's `layer` is set here.
+/// options_of: the options of block i; make_blocks sets the mixer's `layer`.
 std::vector<nn::Block> make_blocks(
     torch::nn::Module& model, int64_t layers,
     const std::function<nn::BlockOptions(int64_t i)>& options_of);

@@ -55,7 +55,7 @@ void ClassifierImpl::reset() {
               "model.pool must be token or mean, got '", c.pool, "'");
   TORCH_CHECK(!kind.needs_grid || c.pool == "mean",
               "model.pool must be mean for ", kind.name,
-              ", whose positions are those of a grid, got token");
+              ", whose positions must form a grid, got token");
 
   nn::MixerOptions mixer = c.mixer.options();
   mixer.dim = c.width, mixer.max_len = c.length();
@@ -137,9 +137,9 @@ torch::Tensor ClassifierImpl::forward(const torch::Tensor& images,
   TORCH_CHECK((rows == config.rows && columns == config.columns) ||
                   !config.mixer.traits().has_max_len,
               "Classifier: ", config.mixer.name,
-              " has a bias for each pair of positions of its ", config.rows * p,
-              "x", config.columns * p, " images, and takes no others, got ",
-              rows * p, "x", columns * p);
+              " has a bias for each pair of positions, so images must be ",
+              config.rows * p, "x", config.columns * p, ", got ", rows * p, "x",
+              columns * p);
   if (is_training() || at::GradMode::is_enabled() ||
       !images.device().is_cpu() || B < 2)
     return run(images, seed);

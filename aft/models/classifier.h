@@ -50,7 +50,8 @@ class ClassifierImpl : public torch::nn::Cloneable<ClassifierImpl>,
                        public ImageNetwork {
  public:
   /// Initialises weights like DeiT: truncated normal with deviation 0.02,
-  /// biases 0. Throws c10::Error if the configuration is invalid.
+  /// biases 0; the patch projection keeps torch's default. Throws c10::Error if
+  /// the configuration is invalid.
   explicit ClassifierImpl(const ClassifierConfig& config);
   void reset() override;
 

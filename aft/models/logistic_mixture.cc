@@ -68,7 +68,7 @@ class Posterior {
       : mixture_(parameters), weights_(mixture_.logits().log_softmax(1)) {}
 
   /// log p(v) of the next channel, v [B, 1, ...]; the result has no dimension
-  /// of components. v then counts as known.
+  /// of components. Later calls are conditioned on v.
   at::Tensor next(const at::Tensor& v) {
     const int64_t c = static_cast<int64_t>(before_.size());
     const at::Tensor joint =
@@ -99,7 +99,9 @@ class Posterior {
 void check_values(const std::string& name, const at::Tensor& values) {
   TORCH_CHECK(values.dim() == 4 && values.size(3) == 3 && values.numel() > 0 &&
                   values.scalar_type() == at::kLong,
-              name, ": values must be int64 [B, H, W, 3], each 1 or more, got ",
+              name,
+              ": values must be int64 [B, H, W, 3] with sizes of 1 or more, "
+              "got ",
               values.scalar_type(), " ", ops::shape_of(values));
 }
 

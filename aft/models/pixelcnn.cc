@@ -155,7 +155,7 @@ torch::Tensor PixelCNNImpl::log_prob(const torch::Tensor& values,
                                      uint64_t seed) {
   check(values);
   TORCH_CHECK(values.ge(0).logical_and_(values.lt(kValues)).all().item<bool>(),
-              "PixelCNN: values must be in [0, 256), got some from ",
+              "PixelCNN: values must be in [0, 256), got values from ",
               values.min().item<int64_t>(), " to ",
               values.max().item<int64_t>());
   const double dropout = is_training() ? config.dropout : 0;

@@ -44,7 +44,7 @@ class ConvNorm {
   void reset(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1);
   torch::Tensor forward(const torch::Tensor& x);
   /// Merges both into one convolution and frees the original weights. forward
-  /// then throws c10::Error if gradients are recorded.
+  /// then throws c10::Error if gradients are enabled.
   void pack_for_inference();
 
   torch::nn::Conv2d conv{nullptr};
@@ -118,7 +118,7 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
   torch::Tensor forward(const torch::Tensor& images,
                         uint64_t seed = 0) override;
   /// Prepares for faster inference by merging the norms into the convolutions.
-  /// forward then throws c10::Error if gradients are recorded.
+  /// forward then throws c10::Error if gradients are enabled.
   void pack_for_inference() override;
   int64_t classes() const override { return config.classes; }
 

@@ -102,13 +102,14 @@ torch::Tensor SequenceModelImpl::step(const torch::Tensor& tokens,
                                       SequenceModelState& state) {
   at::NoGradGuard no_grad;
   TORCH_CHECK(tokens.dim() == 1 && tokens.scalar_type() == at::kLong,
-              "SequenceModel: step takes tokens int64 [B], got ",
+              "SequenceModel: step: tokens must be int64 [B], got ",
               tokens.scalar_type(), " ", ops::shape_of(tokens));
   TORCH_CHECK(state.layers.size() == blocks.size(),
-              "SequenceModel: the state has ", state.layers.size(),
-              " layers, the model ", blocks.size());
+              "SequenceModel: the state must have ", blocks.size(),
+              " layers, got ", state.layers.size());
   TORCH_CHECK(!config.has_end() || state.position < config.length,
-              "SequenceModel: a stream ends at model.length = ", config.length);
+              "SequenceModel: step at position ", state.position,
+              " is beyond model.length = ", config.length);
   torch::Tensor x = embedding(tokens);
   if (positions.defined()) x = x + positions[state.position];
   for (size_t i = 0; i < blocks.size(); ++i)

@@ -86,12 +86,13 @@ void WeightNormConvImpl::reset() {
               "WeightNormConv: channels and kernel must be 1 or more, got ",
               o.in(), " to ", o.out(), " and ", o.rows(), "x", o.columns());
   TORCH_CHECK(!o.centred() || o.columns() % 2 == 1,
-              "WeightNormConv: a centred kernel must have odd columns, got ",
+              "WeightNormConv: a centred kernel must have an odd number of "
+              "columns, got ",
               o.columns());
   TORCH_CHECK(!o.up() || (o.stride() == 2 && o.rows() == 2 &&
                           o.columns() == (o.centred() ? 3 : 2)),
               "WeightNormConv: up must have stride 2 and a kernel of 2x2, or "
-              "2x3 where centred, got ",
+              "2x3 if centred, got ",
               o.stride(), " and ", o.rows(), "x", o.columns());
   const int64_t a = o.up() ? o.in() : o.out(), b = o.up() ? o.out() : o.in();
   v = register_parameter(
@@ -171,9 +172,8 @@ torch::Tensor GatedResnetImpl::forward(const torch::Tensor& x,
               "GatedResnet: x must be [B, ", options.filters(), ", H, W], got ",
               ops::shape_of(x));
   TORCH_CHECK(a.defined() == (options.side() > 0),
-              "GatedResnet: a must be given where the options have its "
-              "channels, here ",
-              options.side());
+              "GatedResnet: a must be defined if and only if side > 0, got ",
+              a.defined() ? "a" : "no a", " and side = ", options.side());
   const bool both = options.both();
   torch::Tensor h = conv1->valid(padded_elu(x, both, conv1->padding()));
   if (a.defined()) h = h + side->valid(padded_elu(a, both));

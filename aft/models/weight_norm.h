@@ -1,6 +1,6 @@
-// Weight-normalised causal convolutions, shifted so that they see nothing below
-// and, in their own row, nothing to the right; and the gated residual block of
-// PixelCNN++ and PixelSNAIL:
+// Weight-normalised causal convolutions, whose outputs depend on no pixels
+// below and, unless `centred`, on none to the right; and the gated residual
+// block of PixelCNN++ and PixelSNAIL:
 //   y = W * x + b, W = g v / |v| per output channel,
 //   block(x, a) = x + y1 sigmoid(y2),
 //   [y1; y2] = conv2(f(conv1(f(x)) + W f(a))).
@@ -64,7 +64,7 @@ TORCH_MODULE(WeightNormConv);
 struct GatedResnetOptions {
   explicit GatedResnetOptions(int64_t filters) : filters_(filters) {}
   TORCH_ARG(int64_t, filters);    ///< channels of x
-  TORCH_ARG(int64_t, side) = 0;   ///< channels of a; 0: there is no a
+  TORCH_ARG(int64_t, side) = 0;   ///< channels of a; 0: no a
   TORCH_ARG(bool, both) = false;  ///< f is [elu(x); elu(-x)] instead of elu
   // Options of the convolutions, as in WeightNormConvOptions.
   TORCH_ARG(int64_t, rows) = 1;

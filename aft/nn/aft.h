@@ -25,10 +25,10 @@
 
 namespace aft::nn {
 
-// Options of every layer; `fields` are the configuration keys. causal: use only
-// positions up to the current one. out: apply a linear layer after the
-// operator. gate: the activation of the query (ops.h); "none" removes the
-// query, the paper's ablation.
+// Options of every layer; `fields` lists the configuration keys. causal: use
+// only positions up to the current one. out: apply a linear layer after the
+// operator. gate: the activation of the query (ops.h); "none" removes the query
+// (the paper's ablation).
 #define AFT_COMMON_OPTIONS         \
   TORCH_ARG(bool, causal) = false; \
   TORCH_ARG(bool, out) = true;     \
@@ -45,8 +45,8 @@ struct AFTSimpleOptions {
   AFT_COMMON_OPTIONS;
 };
 
-/// A bias for every pair of positions 0 .. max_len - 1. Shorter sequences use
-/// the first ones.
+/// A bias for every pair of positions below max_len. Shorter sequences use the
+/// biases of the first T positions.
 struct AFTFullOptions {
   AFTFullOptions(int64_t dim, int64_t max_len) : dim_(dim), max_len_(max_len) {}
   template <class Self, class F>
@@ -212,8 +212,8 @@ class AFTConvImpl : public torch::nn::Cloneable<AFTConvImpl>, public AFTLayer {
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
   /// The reparameterised w [heads, kernel...].
   torch::Tensor kernels() const;
-  /// The biases that the operator gets: kernels(); with gumbel, those of one
-  /// position per head, or a sample in training.
+  /// The biases passed to the operator: kernels(), or with gumbel, kernels()
+  /// multiplied as described at AFTConvOptions::gumbel.
   torch::Tensor bias() const;
   /// Sets the seed of the Gumbel samples. Until the first call they use torch's
   /// generator.
@@ -251,7 +251,7 @@ MixerKind aft_local_kind();
 MixerKind aft_conv_kind();
 
 /// How sparse the kernels of all AFTConv layers of a model are: statistics of
-/// softmax(w) over the taps of a head, averaged over heads and layers.
+/// softmax(w) over the taps of each head, averaged over heads and layers.
 struct Sparsity {
   double entropy = 0;  ///< in nats
   double most = 0;     ///< the maximum entropy: log of the number of taps

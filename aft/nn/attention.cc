@@ -33,7 +33,7 @@ torch::Tensor AttentionImpl::forward(const torch::Tensor& x,
   check_sequence(x);
   check_mask(mask, x);
   const torch::Tensor parts = split(qkv(x));
-  // If all keys of a row are padded, it sees none.
+  // With padding, all keys of a row may be masked.
   return out(join_heads(
       attend(parts[0], parts[1], parts[2],
              masked_keys(x.size(1), options.causal(), mask, x.device()),
@@ -42,7 +42,8 @@ torch::Tensor AttentionImpl::forward(const torch::Tensor& x,
 
 torch::Tensor AttentionImpl::weights(const torch::Tensor& x) const {
   check_sequence(x);
-  TORCH_CHECK(!options.causal(), "Attention: weights of a causal layer");
+  TORCH_CHECK(!options.causal(),
+              "Attention: weights() requires a layer that is not causal");
   const torch::Tensor parts = split(qkv(x));
   const double scale = std::sqrt(static_cast<double>(head_dim()));
   return at::matmul(parts[0], parts[1].transpose(-1, -2))

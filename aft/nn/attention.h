@@ -29,7 +29,7 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl>,
                         const torch::Tensor& key_padding_mask = {}) override;
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream) override;
   /// The attention weights softmax(q k^T / sqrt(dim / heads)) for x [B, T,
-  /// dim]: [B, heads, T, T]. Not for causal attention.
+  /// dim]: [B, heads, T, T]. Throws c10::Error if causal.
   torch::Tensor weights(const torch::Tensor& x) const;
 
   AttentionOptions options;

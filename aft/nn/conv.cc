@@ -66,8 +66,8 @@ void AFTConvImpl::reset() {
   shape.insert(shape.end(), o.kernel().begin(), o.kernel().end());
   gamma = beta = bias_ = torch::Tensor();
   one_tap_ = {};
-  // Raw w must not be constant. Initially gamma = 0: gamma gets its gradient
-  // from the shape of w, and w gets one only once gamma is nonzero.
+  // Raw w must not be constant: gamma, initially 0, would then have no
+  // gradient, and w has one only if gamma is nonzero.
   w = register_parameter("w", at::empty(shape).normal_(
                                   0, o.reparameterise() ? kRawStd : kBiasStd));
   if (o.reparameterise()) {
@@ -164,7 +164,7 @@ torch::Tensor AFTConvImpl::forward_grid(const torch::Tensor& x,
                                         const torch::Tensor& mask) {
   check_sequence(x);
   const auto [q, k, v] = project(x);
-  // one_tap pools over all keys, so it does not apply if window_only.
+  // one_tap sums over all keys, so it does not apply if window_only.
   const bool packed = bias_.defined();
   if (options.gumbel() > 0 && !options.window_only() &&
       (packed || !is_training())) {

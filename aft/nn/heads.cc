@@ -34,7 +34,7 @@ void MixerBase::check_sequence(const torch::Tensor& x) const {
 
 void MixerBase::check_position(const torch::Tensor& x) const {
   TORCH_CHECK(x.dim() == 2 && x.size(1) == shape_.dim, shape_.name,
-              ": step takes x [B, dim] = [B, ", shape_.dim, "], got ",
+              ": step: x must be [B, dim] = [B, ", shape_.dim, "], got ",
               ops::shape_of(x));
 }
 
@@ -48,8 +48,9 @@ void MixerBase::check_mask(const torch::Tensor& mask,
 }
 
 void MixerBase::check_stream(int64_t B) const {
-  TORCH_CHECK(shape_.causal, shape_.name, ": streaming needs a causal layer");
-  TORCH_CHECK(B >= 1, shape_.name, ": a stream needs B of 1 or more, got ", B);
+  TORCH_CHECK(shape_.causal, shape_.name,
+              ": streaming requires a causal layer");
+  TORCH_CHECK(B >= 1, shape_.name, ": start: B must be 1 or more, got ", B);
 }
 
 ops::Stream MixerBase::start_cache(int64_t B, int64_t k, int64_t v) const {

@@ -1,6 +1,5 @@
-// What the mixers share: base classes with their linear layers and the checks
-// of their arguments, and functions on heads, attention, and the keys and
-// values that a stream keeps.
+// Code that the mixers share: base classes with linear layers and argument
+// checks, and functions for heads, attention and cached keys and values.
 #pragma once
 
 #include <array>
@@ -41,12 +40,12 @@ class MixerBase : public Mixer {
   /// Throws c10::Error unless mask is undefined or bool [B, T], for x [B, T,
   /// dim].
   void check_mask(const torch::Tensor& mask, const torch::Tensor& x) const;
-  /// Throws c10::Error unless causal, with B of 1 or more.
+  /// Throws c10::Error unless the mixer is causal and B >= 1.
   void check_stream(int64_t B) const;
   /// Returns an empty stream that will keep the keys and values of all
   /// positions, with k and v channels.
   ops::Stream start_cache(int64_t B, int64_t k, int64_t v) const;
-  /// Further options for pretty_print: ", key=value" each.
+  /// Further options for pretty_print, each as ", key=value".
   virtual std::string details() const { return ""; }
   int64_t head_dim() const { return shape_.dim / shape_.heads; }
 

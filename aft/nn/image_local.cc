@@ -83,8 +83,9 @@ std::vector<Tile> ImageLocalImpl::tiles_1d(int64_t T,
   return tiles;
 }
 
-/// The keys seen by queries of the block at (row, column) that end in row
-/// `end`, before column `stop`. The spans end there too.
+/// The keys of the queries in the block at (row, column): the margins and the
+/// block down to row `end` (exclusive), and row `end` up to column `stop`
+/// (exclusive; 0: none).
 std::vector<Span> ImageLocalImpl::seen(int64_t row, int64_t column, int64_t end,
                                        int64_t stop) const {
   const int64_t C = options.columns(), memory = options.memory_columns();

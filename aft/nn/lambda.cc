@@ -45,9 +45,9 @@ torch::Tensor windows(const torch::Tensor& offsets, int64_t rows,
 }
 
 /// sum_m (q_n . E_nm) v_m: q [B, N, heads, k], v [B, N, d] to [B, heads, N, d].
-/// Multiplies with the query first: this takes heads (k + d) products per pair
-/// of positions, while computing the lambdas, k d elements per position, takes
-/// k d.
+/// Multiplies with the query first, which takes heads (k + d) products per pair
+/// of positions. Computing the lambdas, k d elements per position, would take k
+/// d products per pair.
 torch::Tensor by_offset(const torch::Tensor& q, const torch::Tensor& v,
                         const torch::Tensor& E) {
   const int64_t B = q.size(0), N = q.size(1), heads = q.size(2);
@@ -139,9 +139,8 @@ torch::Tensor LambdaImpl::forward_grid(const torch::Tensor& x,
   const int64_t B = x.size(0), N = x.size(1), rows = grid[0], columns = grid[1],
                 k = options.k();
   TORCH_CHECK(rows <= options.rows() && columns <= options.columns(),
-              "Lambda: a grid of ", rows, "x", columns,
-              " is larger than the table's, ", options.rows(), "x",
-              options.columns());
+              "Lambda: the grid must be at most ", options.rows(), "x",
+              options.columns(), ", got ", rows, "x", columns);
   check_mask(mask, x);
   const auto [q, key_map, v] = project(x, mask);
   const torch::Tensor heads = q.view({B, N, options.heads(), k});

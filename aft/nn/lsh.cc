@@ -92,8 +92,8 @@ Windows windows_of(const Tensor& buckets, int64_t T, int64_t heads,
   const int32_t* bucket = buckets.data_ptr<int32_t>();
   std::vector<int32_t> length(static_cast<size_t>(N * count)),
       rank(static_cast<size_t>(rows));
-  // Calls f(row, list) for all rows that are in a bucket; within a list in
-  // order of time.
+  // Calls f(row, list) for all rows that are in a bucket, in order of t within
+  // each list.
   const auto each = [&](const auto& f) {
     at::parallel_for(0, N, 1, [&](int64_t n, int64_t end) {
       for (; n < end; ++n) {

@@ -27,10 +27,10 @@ at::Tensor hash(const at::Tensor& q, const at::Tensor& rotations,
 
 /// Groups the rows of several sequences and heads, row = (b T + t) heads + h,
 /// by bucket. The rows of each sequence, head and bucket are cut into chunks in
-/// order of time. The first chunk forms a window with its own keys only. Each
+/// order of t. The first chunk forms a window with its own keys only. Each
 /// later chunk forms a window with the keys of the previous chunk followed by
-/// its own. Only the last chunks may be partial. -1 marks an empty slot or an
-/// absent row.
+/// its own. Only the last chunks may be partial. -1 marks an empty slot, or a
+/// row that has no slot.
 struct Windows {
   int64_t chunk = 1;
   int64_t alone = 0, pairs = 0;  ///< windows of both kinds, in this order
@@ -40,7 +40,7 @@ struct Windows {
 
   int64_t queries() const { return (alone + pairs) * chunk; }
 };
-/// buckets: int [rows], on the CPU; -1: the row is in no bucket.
+/// buckets: int [rows], on the CPU; -1 for a row in no bucket.
 Windows windows_of(const at::Tensor& buckets, int64_t T, int64_t heads,
                    int64_t count, int64_t chunk, at::Device device);
 

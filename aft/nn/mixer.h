@@ -23,8 +23,8 @@ namespace aft::nn {
 
 class Mixer : public virtual torch::nn::Module {
  public:
-  /// x [B, T, dim] to [B, T, dim]. mask: bool [B, T], true for padded
-  /// positions.
+  /// x [B, T, dim] to [B, T, dim]. key_padding_mask: bool [B, T], true for
+  /// padded positions.
   virtual torch::Tensor forward(const torch::Tensor& x,
                                 const torch::Tensor& key_padding_mask = {}) = 0;
   /// forward for the positions of a grid in row-major order; T is the product
@@ -72,7 +72,7 @@ T option_as(const std::string& key, const OptionValue& value) {
   return *x;
 }
 
-/// What creates a mixer.
+/// The arguments of make_mixer.
 struct MixerOptions {
   std::string kind;  ///< one of mixer_kinds(causal)
   // Determined by the model.
@@ -84,7 +84,7 @@ struct MixerOptions {
   int64_t columns = 0;  ///< of the largest grid, or of a sequence's image
   int64_t layer = 0;    ///< index of the block
   /// Values for the configuration keys of MixerKind::defaults. Keys that the
-  /// mixer does not declare are ignored.
+  /// mixer does not declare are ignored, except as in MixerKind::exclusive.
   OptionValues values;
 };
 
@@ -98,7 +98,8 @@ struct MixerKind {
 
   bool causal = true, non_causal = true;  ///< what it supports
   bool aft = false;  ///< a variant of the Attention Free Transformer
-  /// Multi-head attention as in ViT: files of other programs hold its weights.
+  /// Multi-head attention as in ViT, whose weights can be imported from files
+  /// of other programs.
   bool attention = false;
   /// A stream keeps all past positions, so that its state and the cost of a
   /// step grow with the position.
@@ -106,7 +107,7 @@ struct MixerKind {
   /// Limited to max_len positions. A classifier works only at the image size of
   /// training.
   bool has_max_len = false;
-  /// The positions form a grid, which leaves no place for a class token.
+  /// The positions must form a grid, so there cannot be a class token.
   bool needs_grid = false;
   /// Whether a classifier adds position embeddings by default.
   bool position_embeddings = true;
@@ -114,14 +115,14 @@ struct MixerKind {
   bool relative_biases = false;
   /// The option "window" must be odd if not causal.
   bool odd_window = false;
-  /// Heads of a model made from the weights of attention; 0: as many as there.
+  /// Preferred number of heads of a model that is initialised from attention
+  /// weights, used if it divides the width; 0: the heads of the attention.
   int64_t imported_heads = 0;
-  /// A key, of a number, that is an error with any other mixer unless it has
-  /// its default.
+  /// A numeric key that other mixers reject unless it has its default value.
   std::string exclusive;
-  /// Memory of training: values kept for backward, per position and layer,
-  /// including the block but not the inside of its MLP: kept_channels dim +
-  /// kept_scores heads T. 0: unknown.
+  /// Training memory: per position and layer, kept_channels dim + kept_scores
+  /// heads T values are kept for backward. This includes the block, but not the
+  /// inside of its MLP. 0: unknown.
   double kept_channels = 0, kept_scores = 0;
 
   bool has(const std::string& key) const { return defaults.count(key) > 0; }
@@ -166,7 +167,7 @@ const MixerKind& mixer_traits(const std::string& name);
 /// are keys of the model's configuration.
 class MixerConfig {
  public:
-  /// defaults: the model's own, instead of those of the mixers.
+  /// defaults: those of the model, which override those of the mixers.
   MixerConfig(std::string name, bool causal, OptionValues defaults)
       : name(std::move(name)), causal(causal), defaults_(std::move(defaults)) {}
 
@@ -193,7 +194,7 @@ class MixerConfig {
     return *this;
   }
   const MixerKind& traits() const { return mixer_traits(name); }
-  /// Throws c10::Error, for model.mixer, unless the name is one of
+  /// Throws c10::Error, which names model.mixer, unless the name is one of
   /// mixer_kinds(causal).
   void check_name() const;
   /// The options of the mixers, without those that the model determines.

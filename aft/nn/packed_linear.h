@@ -21,7 +21,8 @@ class PackedLinear : public torch::nn::Linear {
   /// Packs the weights and frees the originals. Does nothing if there is no
   /// kernel for them.
   void pack() { pack(get()->weight, get()->bias); }
-  /// Packs other weights instead of its own, and frees its own.
+  /// Packs the given weights instead of those of the layer, and frees the
+  /// latter.
   void pack(const torch::Tensor& weight, const torch::Tensor& bias) {
     packed_ = ops::PackedWeights(weight, bias);
     if (!is_packed()) return;

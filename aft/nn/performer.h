@@ -13,15 +13,16 @@
 //   - Each position is divided by its largest feature e^c. Features lie in
 //     [eps, 1 + eps] for every x.
 //   - The sums keep e^c as a weight, relative to the largest c that a row sees
-//     (prefix_sum_attention.h): a running maximum, bit-exact. Denominators are
-//     at least eps, because a row always has one key of weight 1.
+//     (prefix_sum_attention.h). This is a running maximum, so causality is
+//     bit-exact. Denominators are at least eps, because a row always has one
+//     key of weight 1.
 //
 // The alternative is a global constant: since e_f <= exp(|omega_f|^2 / 2),
 // dividing by the largest of these bounds never overflows. But this bound is
 // e^50 for d = 64 and e^150 for d = 256, which floats cannot represent together
 // with features around 1; and for keys of large norm, only eps would remain.
-// Our method costs T C additional exponentials (C: chunk length), next to 2 T m
-// for the features.
+// The method used here costs T C additional exponentials (C: chunk length),
+// compared with 2 T m for the features.
 #pragma once
 
 #include "aft/nn/heads.h"

@@ -36,15 +36,12 @@ struct Sizes {
 
 Sizes sizes_of(const ReformerImpl& m, int64_t T) {
   const ReformerOptions& o = m.options;
-  return {T,
-          o.heads(),
-          o.dim() / o.heads(),
-          m.rotations.defined() ? o.rounds() : 1,  // all would be equal
-          m.buckets(),
-          o.chunk(),
+  return {T, o.heads(), o.dim() / o.heads(),
+          // With one bucket, all rounds would be equal.
+          m.rotations.defined() ? o.rounds() : 1, m.buckets(), o.chunk(),
           o.causal()};
 }
-/// The form in which autograd saves them.
+/// Converts sizes to a list, which autograd can save.
 std::vector<int64_t> pack(const Sizes& s) {
   return {s.T, s.heads, s.d, s.rounds, s.buckets, s.chunk, s.causal};
 }
@@ -66,8 +63,8 @@ struct Source {
         v(values) {}
 };
 
-/// n windows of w keys and c queries, which belong to the last c keys: k and v
-/// [n, w, d], q [n, c, d], scores [n, c, w].
+/// n windows of w keys and c queries, which are the positions of the last c
+/// keys: k and v [n, w, d], q [n, c, d], scores [n, c, w].
 struct Batch {
   int64_t n, w, c;
   int64_t chunk, slot;  ///< the index of the first of each
@@ -89,9 +86,9 @@ struct Batch {
   }
 };
 
-/// Calls f(batch) for all windows of a round. Each thread has its own windows:
-/// no two write to the same place, and the small products need no inner
-/// threads.
+/// Calls f(batch) for all windows of a round. Each thread has its own windows,
+/// so that no two threads write to the same element, and the small products
+/// need no inner threads.
 template <class F>
 void each_batch(const Windows& windows, const Source& x, const Sizes& s,
                 const F& f) {
@@ -155,8 +152,8 @@ void attend_rows(const Tensor& q, const Tensor& v, const Tensor& buckets,
       Tensor into = u.by_chunk(result);
       at::bmm_out(into, weights, u.v);
     });
-    // Restore the order of time before any operation whose rounding may depend
-    // on the position in memory.
+    // Restore the order of the sequence before any operation whose rounding may
+    // depend on the position in memory.
     results.push_back(take_rows(result, all.query));
     top = take_rows(top, all.query);
     shares[r].copy_((top.select(1, 0) - top.select(1, 1).log())
@@ -274,7 +271,7 @@ void ReformerImpl::reset() {
               "Reformer: chunk and rounds must be 1 or more, got ",
               options.chunk(), " and ", options.rounds());
   TORCH_CHECK(b == 1 || (b >= 0 && b % 2 == 0),
-              "Reformer: buckets must be even, 1, or 0 for a choice by "
+              "Reformer: buckets must be even, 1, or 0 to derive them from "
               "max_len, got ",
               b);
   qk = linear("qk", dim), value = linear("value", dim);

@@ -48,8 +48,8 @@ struct ReformerOptions {
 /// sees keys of other buckets, as it can at bucket boundaries in the published
 /// code.
 ///
-/// A padded position is in no bucket: it is not seen, and sees nothing (0
-/// before `out`).
+/// A padded position is in no bucket: no query sees it, and its own row is 0
+/// before `out`.
 ///
 /// Time O(rounds T d (chunk + log buckets)), memory linear in T: forward keeps
 /// q, v and y, and backward recomputes the scores. A stream keeps all keys and

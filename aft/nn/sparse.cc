@@ -89,9 +89,9 @@ struct Part {
   }
 };
 
-/// Calls f(part) for all parts of the tiles of N sequences. Threads take whole
-/// sequences: no two add to the same key, and small products need no inner
-/// threads.
+/// Calls f(part) for all parts of the tiles of N sequences. Each thread
+/// processes whole sequences, so that no two threads add to the same key, and
+/// small products need no inner threads.
 template <class F>
 void each_part(const std::vector<Tile>& tiles, int64_t N, bool cpu,
                const F& f) {
@@ -207,7 +207,7 @@ std::vector<Tile> local_tiles(int64_t T, int64_t stride, bool causal,
     Tile tile;
     tile.apart = true;
     tile.q = {begin, rows, L, end - begin, 1};
-    // No wider than a step, or else rows would add to the same keys
+    // At most as wide as a step; otherwise rows would add to the same keys
     // concurrently.
     for (int64_t at = low; at < high; at += L)
       tile.k.push_back({at, rows, L, std::min(L, high - at), 1});

@@ -26,11 +26,12 @@ struct SparseOptions {
   TORCH_ARG(bool, causal) = false;
 };
 
-/// See QkvMixer for the parameters. Time
-/// O(T stride dim) (local) or O(T T / stride dim) (strided); memory O(T dim),
-/// since backward recomputes the weights. A stream keeps the last `stride` keys
-/// and values (local), or all of them, of which a step reads every stride-th
-/// (strided).
+/// See QkvMixer for the parameters.
+///
+/// Time O(T stride dim) (local) or O(T T / stride dim) (strided); memory O(T
+/// dim), since backward recomputes the weights. A stream keeps the last
+/// `stride` keys and values (local), or all of them, of which a step reads
+/// every stride-th (strided).
 class SparseImpl : public torch::nn::Cloneable<SparseImpl>, public QkvMixer {
  public:
   explicit SparseImpl(const SparseOptions& o) : options(o) { reset(); }

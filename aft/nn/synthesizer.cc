@@ -63,7 +63,7 @@ torch::Tensor SynthesizerImpl::forward(const torch::Tensor& x,
   if (hidden_keys.defined())
     weights.masked_fill_(hidden_keys, -std::numeric_limits<double>::infinity());
   weights = weights.softmax(-1);
-  // If all keys of a row are padded, it sees none.
+  // With padding, all keys of a row may be masked.
   if (mask.defined()) weights = weights.masked_fill(hidden_keys, 0);
   return out(
       join_heads(at::matmul(weights, split_heads(value(x), options.heads()))));

@@ -61,13 +61,14 @@ std::string shape_of(const at::Tensor& x) {
 Checked check(const char* op, const OptionalTensor& q, const at::Tensor& k,
               const at::Tensor& v, const Common& common, bool heads) {
   TORCH_CHECK(k.defined() && v.defined(), "aft::", op,
-              ": k and v must be tensors, got an undefined one");
+              ": k and v must be defined tensors, got an undefined one");
   check_gate(c10::str("aft::", op), common.gate);
   TORCH_CHECK(k.dim() == 3, "aft::", op, ": k must be [B, T, ",
               heads ? "H" : "D", "], got ", shape_of(k));
   TORCH_CHECK(v.dim() == 3 && v.size(0) == k.size(0) && v.size(1) == k.size(1),
               "aft::", op, ": v must be [B, T, D] = [", k.size(0), ", ",
-              k.size(1), ", D] beside k ", shape_of(k), ", got ", shape_of(v));
+              k.size(1), ", D] to match k ", shape_of(k), ", got ",
+              shape_of(v));
   Checked c;
   c.op = op;
   c.B = k.size(0), c.Tk = k.size(1), c.D = v.size(2), c.H = k.size(2);
@@ -95,7 +96,7 @@ Checked check(const char* op, const OptionalTensor& q, const at::Tensor& k,
   if (q && q->defined()) {
     TORCH_CHECK(q->dim() == 3 && q->size(0) == c.B && q->size(2) == c.D,
                 "aft::", op, ": q must be [B, T, D] = [", c.B, ", T, ", c.D,
-                "] beside v ", shape_of(v), ", got ", shape_of(*q));
+                "] to match v ", shape_of(v), ", got ", shape_of(*q));
     check_like(op, "q", *q, k);
     c.Tq = q->size(1);
     if (c.gate != "none") c.q = q->to(sums).contiguous();

@@ -1,10 +1,10 @@
 // The AFT reduction over blocks of keys, in ATen calls:
 //   r_t = sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + w_tj)
-// Outside a row's window w = 0, and those blocks contribute one running sum.
+// Outside a row's window, w = 0, and those blocks contribute one running sum.
 // Inside it, exp(k_j + w_tj) is factored into a matrix product; if that could
 // underflow, the exponents are computed element by element. The choice depends
 // only on what the row sees, and no shape depends on the data. A causal row is
-// therefore bit-identical whatever follows it.
+// therefore bit-exactly independent of later positions.
 #include "aft/ops/composite.h"
 
 #include <ATen/ATen.h>
@@ -21,7 +21,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr int64_t kBlock = 128;
 /// The product of two factors is safe if the exponents of each span no more
 /// than this: exp(-2 * 32) is far above the smallest float, and terms that
-/// underflow beside it are below rounding.
+/// underflow are negligible compared with it.
 constexpr double kSpread = 32;
 
 struct Range {

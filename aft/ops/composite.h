@@ -29,14 +29,13 @@ struct Reduced {
 /// undefined or bool [B, Tk]. The caller has checked that all are on one
 /// device, contiguous, and of one type, float or double. Not differentiable.
 ///
-/// Stable for every finite input. If causal, r up to position t is
-/// bit-identical whatever follows t. Memory O(B (Tq + Tk) D): no Tq x Tk
-/// buffer. Time O(Tk D) for simple, O(T s D) for local and 1d conv, otherwise
-/// O(Tq Tk D) as matrix products. Rows in which a product could underflow cost
-/// 10 to 20 times as much: those where the keys of a block span more than 32
-/// and, except on the causal diagonal, the biases of the row do too.
-/// Synchronises with the device once (backward: twice), and once more per block
-/// with such keys.
+/// Stable for every finite input. If causal, r_t is bit-exactly independent of
+/// the positions after t. Memory O(B (Tq + Tk) D): no Tq x Tk buffer. Time O(Tk
+/// D) for simple, O(T s D) for local and 1d conv, otherwise O(Tq Tk D) as
+/// matrix products. Rows in which a product could underflow cost 10 to 20 times
+/// as much: those where the keys of a block span more than 32 and, except on
+/// the causal diagonal, the biases of the row do too. Synchronises with the
+/// device once (backward: twice), and once more per block with such keys.
 Reduced forward(const at::Tensor& k, const at::Tensor& v,
                 const at::Tensor& padded, const Bias& bias, int64_t Tq,
                 bool causal);

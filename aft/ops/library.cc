@@ -42,7 +42,7 @@ at::Tensor one_tap_op(MaybeTensor q, const at::Tensor& k, const at::Tensor& v,
 
 }  // namespace
 
-// The arguments that end every schema.
+// The arguments at the end of every schema.
 #define AFT_COMMON                                         \
   "Tensor? key_padding_mask=None, bool causal=False, str " \
   "gate=\"sigmoid\") -> Tensor"

@@ -9,7 +9,7 @@
 // path.
 //
 // Differentiable once, in q, k, v and the biases. Memory O(B T D). Causality is
-// bit-exact, results are finite for every finite input, and deterministic for a
+// bit-exact. Results are finite for every finite input, and deterministic for a
 // fixed number of threads. Invalid arguments throw c10::Error, which names the
 // operator, the argument, what was expected and what was found.
 #pragma once
@@ -72,10 +72,10 @@ at::Tensor conv(const OptionalTensor& q, const at::Tensor& k,
 /// one-hot kernel, and takes the same shapes and grid. If causal (1d only),
 /// offsets must be <= 0.
 ///
-/// Time O(T D), whatever the offsets, on the CPU if autograd does not record,
-/// the operator is not causal, |w| <= kernels::FastPathLimits<T>::bias and the grid has
-/// at most kernels::kOneTapPositions positions. Otherwise it runs conv with the
-/// one-hot kernel.
+/// On the CPU, time O(T D) for any offsets, provided that autograd does not
+/// record, the operator is not causal, |w| <= kernels::FastPathLimits<T>::bias
+/// and the grid has at most kernels::kOneTapPositions positions. Otherwise it
+/// runs conv with the one-hot kernel.
 at::Tensor one_tap(const OptionalTensor& q, const at::Tensor& k,
                    const at::Tensor& v, const at::Tensor& w,
                    const at::Tensor& offsets, const std::vector<int64_t>& grid,

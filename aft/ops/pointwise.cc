@@ -206,8 +206,8 @@ at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x,
   TORCH_CHECK(
       !residual.defined() || (residual.sizes() == x.sizes() &&
                               residual.scalar_type() == x.scalar_type()),
-      "aft::dropout_add: residual must be like x, ", shape_of(x), " ",
-      x.scalar_type(), ", got ",
+      "aft::dropout_add: residual must have the shape and type of x, ",
+      shape_of(x), " ", x.scalar_type(), ", got ",
       residual.defined() ? shape_of(residual) : "nothing");
   if (p == 0) return residual.defined() ? residual + x : x;
   return DropoutAdd::apply(

@@ -1,5 +1,5 @@
-// Memory-saving versions of what a network puts between the operators: the MLP,
-// and dropout with the residual connection. Differentiable once.
+// Memory-saving versions of the layers between the operators of a network: the
+// MLP, and dropout with the residual connection. Differentiable once.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -15,7 +15,7 @@ struct Stream {
   at::Tensor sums;            ///< [B, 3, D], over the keys that left the window
   at::Tensor ring_k, ring_v;  ///< [B, window, D]; undefined for window 0
   int64_t bytes() const;      ///< size of the state in memory
-  /// For a new stream: whether its rings, still empty, grow with every
+  /// For a new stream, whose rings are empty: whether they grow with every
   /// position.
   bool grows() const { return ring_v.defined() && ring_v.size(1) == 0; }
 };

@@ -116,8 +116,7 @@ std::vector<int64_t> match_classes(const std::vector<std::string>& data,
                                    const std::vector<std::string>& model);
 
 /// Loads the network of a model directory, in evaluation mode and packed for
-/// inference.
-/// Throws ConfigError, io::Error.
+/// inference. Throws ConfigError, io::Error.
 std::shared_ptr<models::ImageNetwork> load_classifier(
     const std::string& directory, const Json& model);
 

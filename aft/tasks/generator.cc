@@ -27,7 +27,7 @@ int64_t draw(const torch::Tensor& logits, const Sampling& s, double random) {
   // The weights or the state have overflowed: any sample would be wrong.
   for (const int64_t i : order)
     TORCH_CHECK(!std::isnan(value[i]) && value[i] < INFINITY,
-                "draw: the logits of a model must be numbers, got ", value[i],
+                "draw: logits must not be NaN or inf, got ", value[i],
                 " for symbol ", i);
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return value[a] > value[b]; });
@@ -82,7 +82,8 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
     random_.push_back(base::mix(sampling.seed, sampling.first + i));
     inputs_.push_back(prompts_[i][0]);
   }
-  if (model_->is_training()) model_->eval();  // others may be reading it
+  // Not unconditionally: other threads may be using the model.
+  if (model_->is_training()) model_->eval();
   state_ = fresh_state();
   time_ = 1;
 }
@@ -149,7 +150,8 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
       sampling_(sampling),
       prompts_(std::move(prompts)) {
   check_prompts(/*may_be_empty=*/true);
-  if (model_->is_training()) model_->eval();  // others may be reading it
+  // Not unconditionally: other threads may be using the model.
+  if (model_->is_training()) model_->eval();
   const auto& config = model_->config;
   const int64_t B = static_cast<int64_t>(prompts_.size());
   state_ = fresh_state();

@@ -65,7 +65,8 @@ TaskKind image_kind() {
   return {
       "image",
       "bits/dim",
-      "`aft sample DIR` generates images, `aft complete DIR` completes some",
+      "`aft sample DIR` generates images, `aft complete DIR` completes masked "
+      "ones",
       {"height", "width", "valid_images"},
       /*derived=*/{"length", "columns"},
       complete,

@@ -155,7 +155,8 @@ std::vector<std::vector<uint8_t>> ImageModel::complete_by_network(
     const Sampling& sampling, const std::vector<std::vector<uint8_t>>& given,
     const ProgressCallback& progress) const {
   at::NoGradGuard no_grad;
-  if (module_->is_training()) module_->eval();  // others may be reading it
+  // Not unconditionally: other threads may be using the model.
+  if (module_->is_training()) module_->eval();
   const int64_t B = static_cast<int64_t>(given.size());
   std::vector<std::vector<uint8_t>> out = given;
   std::vector<uint64_t> random;

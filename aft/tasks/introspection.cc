@@ -95,7 +95,7 @@ std::vector<torch::Tensor> keys_of(models::ClassifierImpl& model,
   std::vector<torch::Tensor> out;
   walk(model, images, [&](size_t, nn::Mixer& mixer, const torch::Tensor& x) {
     auto* aft = dynamic_cast<nn::AFTLayer*>(&mixer);
-    TORCH_CHECK(aft, "only AFT mixers have keys; this model's mixer is ",
+    TORCH_CHECK(aft, "showing keys needs a model with an AFT mixer, got ",
                 model.config.mixer.name);
     out.push_back(on_grid(aft->key(x), model.token.defined() ? 1 : 0,
                           images.size(2) / patch, images.size(3) / patch));

@@ -46,7 +46,7 @@ std::unique_ptr<train::Task> make(Json& json, const ProgressCallback&) {
 }  // namespace
 
 TaskKind language_kind() {
-  return {"language",          "bpc",    "`aft generate DIR` writes text",
+  return {"language",          "bpc",    "`aft generate DIR` generates text",
           {"mode", "symbols"},
           /*derived=*/{},      complete, make,
           sequence_model};

@@ -47,8 +47,8 @@ double memory_for(const std::string& weights);
 
 /// Calls make(), which creates a model or its state, and limits its memory to
 /// that of the machine. Throws ConfigError, which names `what`, if it needs
-/// more. With `weights`, a safetensors file, the limit is
-/// what such weights need, and the error is an io::Error that names the file.
+/// more. With `weights`, a safetensors file, the limit is what such weights
+/// need, and the error is an io::Error that names the file.
 template <class Make>
 auto within_memory(const Make& make, const std::string& weights = "",
                    const std::string& what = "the sizes in model.*")

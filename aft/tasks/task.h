@@ -97,8 +97,8 @@ const Network* find_network(const Json& model,
 }
 
 /// TaskKind::model with limited memory: at most what the machine has or, for a
-/// directory with weights, what such weights need. Throws
-/// ConfigError, io::Error, c10::Error.
+/// directory with weights, what such weights need. Throws ConfigError,
+/// io::Error, c10::Error.
 std::shared_ptr<torch::nn::Module> make_model(
     const Json& config, const std::string& directory = "");
 /// TaskKind::make with the same limits. `weights`: a safetensors file that will

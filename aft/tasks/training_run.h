@@ -1,5 +1,5 @@
-// Trains a configuration into a run directory: what `aft train` does, without
-// its options and its output.
+// Trains a configuration into a run directory: the implementation of `aft
+// train`, without options and output.
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ struct TrainingRun {
   std::string directory;
   RunMode mode = RunMode::kNew;
   /// Initial weights of a new classifier: a model directory or a safetensors
-  /// file, see initialise(). "": drawn.
+  /// file, see initialise(). "": random weights.
   std::string init;
   c10::Device device = c10::kCPU;
   /// The processes that train together; null: one. Every rank calls
@@ -54,13 +54,13 @@ struct RunStart {
 
 /// All are optional.
 struct TrainingHooks {
-  ProgressCallback reading;  ///< rank 0: the files of the data
+  ProgressCallback reading;  ///< rank 0: progress of reading data files
   std::function<void(const Transfer&)> initialised;  ///< rank 0: `init` is read
   /// The model exists, but nothing has been written or changed yet.
   std::function<void()> ready;
   /// The directory holds a run that can be resumed.
   std::function<void(const RunStart&)> started;
-  /// Rank 0, after each step: see train::Hooks.
+  /// Rank 0, after each step; see train::Hooks.
   std::function<void(const train::Report&, bool reported)> progress;
   std::function<bool()> stop;  ///< see train::Hooks
 };
@@ -75,7 +75,7 @@ struct TrainingResult {
   Json config;
 };
 
-/// Trains until the last step or stop(). At every moment the directory holds
+/// Trains until the last step or stop(). At any time the directory holds
 /// either no configuration or a run that can be resumed bit-exactly. Throws
 /// InvalidRun, io::RunExists, ConfigError, data::DataError, io::Error,
 /// TrainError, c10::Error; with a group also PeerError.

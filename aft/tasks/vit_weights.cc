@@ -112,7 +112,7 @@ class VitFile {
       const io::TensorView& view = file_.at(s.name);
       used_.insert(s.name);
       if (view.shape != s.shape) wrong(s.name, text_of(s.shape), view.shape);
-      parts.push_back(numbers(view));
+      parts.push_back(read_float(view));
     }
     return (parts.size() == 1 ? parts[0] : at::cat(parts)).reshape(ours.shape);
   }
@@ -128,7 +128,7 @@ class VitFile {
     if (!left.empty())
       throw io::Error(path_ + ": has a tensor '" + base::printable(left[0]) +
                       "' that a plain ViT does not have (" +
-                      std::to_string(left.size()) + " of them in all)");
+                      std::to_string(left.size()) + " such tensors)");
   }
 
  private:
@@ -162,8 +162,8 @@ class VitFile {
     }
     throw io::Error(
         path_ + ": has no tensors with the names of a known ViT; looked for " +
-        looked_for + " and the class token and positions beside " +
-        "them; got " + std::to_string(file_.tensors().size()) + " tensors" +
+        looked_for + ", or their class tokens and positions; got " +
+        std::to_string(file_.tensors().size()) + " tensors" +
         (file_.tensors().empty()
              ? ""
              : ", one is '" + base::printable(file_.tensors()[0].name) + "'") +
@@ -198,7 +198,7 @@ class VitFile {
     return next;
   }
 
-  torch::Tensor numbers(const io::TensorView& view) const {
+  torch::Tensor read_float(const io::TensorView& view) const {
     at::ScalarType type = at::kFloat;
     switch (view.dtype) {
       case io::DType::kF32:
@@ -369,11 +369,10 @@ models::NamedTensors export_names(const models::ClassifierImpl& model,
   if (style == "hf" &&
       (!c.mixer.traits().attention || c.pool != "token" || !c.positions))
     throw io::Error(
-        "Hugging Face has names for attention with a class token and positions "
-        "only, got " +
+        "the names hf (Hugging Face) are only for attention with a class token "
+        "and positions, got " +
         c.mixer.name + ", pool " + c.pool +
-        (c.positions ? "" : ", no positions") +
-        "; the names timm and aft are for all");
+        (c.positions ? "" : ", no positions") + "; use timm or aft instead");
   models::NamedTensors out;
   for (const auto& [name, x] : ours) {
     const std::vector<Stored> parts =

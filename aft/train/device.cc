@@ -15,8 +15,7 @@ c10::Device device_for(const std::string& name,
     device = c10::Device(name);
   } catch (const c10::Error&) {
     throw std::invalid_argument(
-        "expected a device as torch names it, for example cpu, cuda or cuda:1, "
-        "got '" +
+        "expected a torch device name, for example cpu, cuda or cuda:1, got '" +
         name + "'");
   }
   if (device.is_cpu()) return c10::kCPU;
@@ -26,15 +25,15 @@ c10::Device device_for(const std::string& name,
           ? 0
           : c10::impl::getDeviceGuardImpl(device.type())->deviceCount();
   if (count == 0)
-    throw std::runtime_error("device " + name +
-                             ": this LibTorch has none of the kind " + kind +
-                             " here");
+    throw std::runtime_error("device " + name + ": LibTorch finds no " + kind +
+                             " device on this machine");
   // A launcher may have made only one device visible to each process.
   const bool alone = count == 1 && (environment.local_size == 1 ||
                                     std::getenv("CUDA_VISIBLE_DEVICES"));
   const auto few = [&](const std::string& which, const std::string& but) {
     throw std::runtime_error("device " + which + ": this machine has " +
-                             std::to_string(count) + " of them" + but);
+                             std::to_string(count) + " " + kind +
+                             (count == 1 ? " device" : " devices") + but);
   };
   if (!device.has_index() && !alone && environment.local_size > count)
     few(kind, ", for " + std::to_string(environment.local_size) + " processes");

@@ -82,8 +82,7 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory,
         0x1p62))
     throw TrainError(
         "train.steps times train.batch_size times train.grad_accumulation must "
-        "be below "
-        "2^62, got " +
+        "be below 2^62, got " +
         std::to_string(config.steps) + " times " +
         std::to_string(config.batch_size) + " times " +
         std::to_string(config.grad_accumulation));
@@ -104,8 +103,7 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory,
   if (config.entropy_weight > 0 && !nn::sparsity(task.model()))
     throw TrainError(
         "train.entropy_weight is for models with aft-conv, and must be 0 for "
-        "others, "
-        "got " +
+        "others, got " +
         base::shown(config.entropy_weight));
   schedule().at(config.steps);  // throws for an unknown kind
   if (config.ema > 0) {
@@ -265,7 +263,8 @@ void Trainer::validate(Report& report) {
   report.validated = true;
   report.sparsity = nn::sparsity(task_.model());
   task_.model().train();
-  if (!std::isfinite(report.validation.loss)) fail(step_, "the validation is");
+  if (!std::isfinite(report.validation.loss))
+    fail(step_, "the validation loss is");
   if (best_ == 0 || report.validation.score < best_) {
     best_ = report.validation.score;
     if (leads())
@@ -282,9 +281,11 @@ void Trainer::fail(int64_t step, const std::string& what) const {
   message << "step " << step << ": " << what << " not finite; ";
   if (!leads() || has_checkpoint()) {  // only rank 0 may see the file
     message << "the last checkpoint, in " << directory_.state()
-            << ", is untouched: resume it with a smaller train.learning_rate";
+            << ", is intact: resume from it with a smaller "
+               "train.learning_rate";
   } else {
-    message << "nothing was saved yet: try a smaller train.learning_rate";
+    message << "no checkpoint was saved: start again with a smaller "
+               "train.learning_rate";
   }
   throw TrainError(message.str());
 }

@@ -1,5 +1,5 @@
-// `aft bench`: what a model costs on this machine: memory and speed of training
-// and of inference, each measured in a separate process.
+// `aft bench`: memory and speed of training and inference of a model on this
+// machine, each measured in a separate process.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -40,7 +40,8 @@ struct ModelCost {
   }
 };
 
-/// What one example counts as in a batch of training: its tokens, or 1 image.
+/// The size of one training example in units of the batch limit: its tokens, or
+/// 1 for an image to classify.
 int64_t tokens_per_example(const base::Json& config) {
   if (config["task"] == "classification") return 1;
   if (config["task"] == "language") return config["model"]["length"];
@@ -50,7 +51,7 @@ int64_t tokens_per_example(const base::Json& config) {
 
 ModelCost measure(const std::string& name, const Options& o) {
   base::Json config = config_on_built_in_data(name, o.sets);
-  // The batch of one forward pass decides memory and speed.
+  // Memory and speed depend on the batch of one forward pass.
   config["train"]["grad_accumulation"] = 1;
   int64_t batch = config["train"]["batch_size"];
   ModelCost cost;
@@ -64,7 +65,7 @@ ModelCost measure(const std::string& name, const Options& o) {
   config["train"]["batch_size"] = cost.batch = batch;
   const std::string weights = is_directory(name) ? name : "",
                     text = config.dump();
-  // Also reports what is wrong with the configuration.
+  // Also throws if the configuration is invalid.
   for (const auto& p : tasks::make_model(config, weights)->parameters())
     cost.parameters += p.numel();
   cost.training = measure_training(text, o.repeat);
@@ -72,7 +73,7 @@ ModelCost measure(const std::string& name, const Options& o) {
                           : measure_generation(text, o.repeat, weights);
   for (const Measured* m : {&cost.training, &cost.inference}) {
     if (m->error.empty()) continue;
-    // The subprocess has put the name of the program in front.
+    // Remove the program name that the subprocess printed before the message.
     const size_t name_end = m->error.rfind("aft: ", 0) == 0 ? 5 : 0;
     throw std::runtime_error("bench: " + name + ": " +
                              m->error.substr(name_end));
@@ -131,8 +132,8 @@ void run(const Options& o) {
 
 void add_bench(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("bench", "Speed and memory of models on this machine");
+  CLI::App* command = app.add_subcommand(
+      "bench", "Measure speed and memory of models on this machine");
   command->add_option("models", o->models,
                       "Presets, JSON files or model directories; default: a "
                       "small preset per task");
@@ -143,13 +144,13 @@ void add_bench(CLI::App& app) {
   add_count(*command, "--repeat", o->repeat, "Timed repetitions; default: 3");
   add_sets(*command, o->sets);
   add_threads(*command, o->threads);
-  command->add_flag("--json", o->json, "A JSON array instead of a table");
+  command->add_flag("--json", o->json, "Print a JSON array instead of a table");
   command->footer(
       "Training: steps (forward, backward, AdamW) on built-in data. Inference: "
       "generation of one stream of bytes (text) or\n"
       "sub-pixel values (images), classification of a batch of images. "
-      "Medians; nothing is written.\n"
-      "Comparisons with other systems: `aft compare --speed` and the program "
+      "Times are medians; no files are written.\n"
+      "To compare systems, use `aft compare --speed` or the program "
       "`aft-bench`.\n"
       "\n"
       "Examples:\n"

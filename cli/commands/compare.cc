@@ -86,7 +86,7 @@ void read_run(double scale, ComparisonResult& result) {
        train::read_metrics(io::RunDirectory(result.directory).metrics())) {
     if (m.seconds > 0) result.rate = static_cast<double>(m.step) / m.seconds;
     if (!m.validation) continue;
-    if (*m.validation < best) {  // the weights that are kept
+    if (*m.validation < best) {  // the weights of this step are kept
       best = *m.validation;
       result.kernel_entropy = m.value("kernel_entropy");
       result.kernel_top = m.value("kernel_top");
@@ -104,7 +104,7 @@ void train(const ComparedSystem& s, const Options& o,
       o.steps > 0 ? o.steps : s.config["train"]["steps"].get<int64_t>();
   const bool resume = io::RunDirectory(result.directory).has_config();
   if (o.seconds > 0 && resume) {
-    // Measuring again would give another number.
+    // Measuring again would give a different number of steps.
     steps = train_config(tasks::load_config(result.directory)).steps;
   } else if (o.seconds > 0) {
     const Measured m = measure_training(s.config.dump(), o.repeat);
@@ -303,7 +303,7 @@ void add_compare(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "compare",
-      "Train or time several systems on one task, next to the paper's figures");
+      "Train or time several systems on one task, next to the paper's results");
   command
       ->add_option("systems", o->what,
                    "Presets, JSON files, or the name of a table (below)")
@@ -332,8 +332,8 @@ void add_compare(CLI::App& app) {
   command->footer(
       "Tables:\n" + tables_of_systems() +
       "\n"
-      "The directory has compare.json, compare.svg, report.html, and the run "
-      "of each system. After an interruption,\n"
+      "The directory contains compare.json, compare.svg, report.html and the "
+      "run of each system. After an interruption,\n"
       "the same command resumes.\n"
       "\n"
       "Examples:\n"

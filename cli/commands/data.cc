@@ -46,7 +46,7 @@ void list(bool json) {
       << table({"data set", "size", "what"}, rows, 3)
       << "\n`aft data NAME --download` downloads one; `aft data FILE` "
          "describes any file, `aft data DIR` any folder of images, `aft data "
-         "built-in` and\n`aft data built-in-pictures` the built-in data\n";
+         "built-in` and\n`aft data built-in-images` the built-in data\n";
 }
 
 constexpr char kEntropyNote[] =
@@ -143,7 +143,8 @@ void run(const Options& o) {
       throw UsageError("data: --download: expected a data set, got none");
     return list(o.json);
   }
-  if (o.what == "built-in-pictures") return describe_images(o.what, "", o);
+  if (o.what == "built-in-images" || o.what == "built-in-pictures")  // old name
+    return describe_images("built-in-images", "", o);
   if (o.what == "built-in") return describe("built-in", "", o, nullptr);
   const data::Dataset* known = data::find_dataset(o.what);
   if (o.download) {
@@ -151,8 +152,8 @@ void run(const Options& o) {
       std::string names;
       for (const auto& set : data::datasets())
         names += (names.empty() ? "" : ", ") + set.name;
-      throw UsageError("data: --download knows " + names + ", got '" + o.what +
-                       "'");
+      throw UsageError("data: --download: expected one of " + names +
+                       ", got '" + o.what + "'");
     }
     data::Dataset set = *known;
     if (!o.from.empty()) set.address = o.from;
@@ -178,7 +179,7 @@ void add_data(CLI::App& app) {
   command->add_option(
       "what", o->what,
       "A text file, a folder of images, a known data set, built-in or "
-      "built-in-pictures; default: list the known data sets");
+      "built-in-images; default: list the known data sets");
   command->add_flag("--download", o->download,
                     "Download a known data set with curl and verify it");
   add_text(*command, "--out", o->out, "DIR",
@@ -191,7 +192,7 @@ void add_data(CLI::App& app) {
   add_count(*command, "--size", o->size,
             "Images: height and width to scale to; default: 32", 1, 4096);
   add_text(*command, "--sheet", o->grid, "FILE",
-           "Images: write the first 64 as an image grid (PNG)");
+           "Images: write the first 64 images as an image grid (PNG)");
   command->add_flag("--json", o->json, "Print JSON");
   command->footer(
       "Modes: bytes: symbols are bytes; txl: without newlines, symbols are "

@@ -42,8 +42,8 @@ struct Errors {
   double y, gradients;
 };
 
-/// The errors of y and of the gradients of q, k, v and the biases, against the
-/// oracle.
+/// The errors of y and of the gradients of q, k, v and the biases, relative to
+/// the reference implementation.
 Errors errors(const Case& c) {
   const Data data = make_data(c);
   const std::vector<at::Tensor> got =
@@ -112,7 +112,7 @@ void demo() {
   {
     Progress progress(2 * items.size());
     for (const Item& item : items) {
-      progress.next(item.small.name() + " against the oracle");
+      progress.next(item.small.name() + " compared with the reference");
       const Errors e = errors(item.small);
       exact.push_back({item.small.variant, item.small.name(), scientific(e.y),
                        scientific(e.gradients)});
@@ -141,8 +141,8 @@ void demo() {
       << "The four operators of the Attention Free Transformer,\n"
          "  y_t = sigmoid(q_t) * sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + "
          "w_tj)\n\n"
-         "1. Exact. Largest error, relative to the largest value, against the "
-         "paper's equations\n   in double precision (the rounding error of "
+         "1. Exact. Largest deviation from the paper's equations in double "
+         "precision, relative to the\n   largest value (the rounding error of "
          "float is 6.0e-08):\n\n"
       << table({"operator", "shape", "error of y", "error of gradients"}, exact,
                2)

@@ -185,11 +185,11 @@ void add_eval(CLI::App& app) {
   add_model(*command, o->model);
   add_split(*command, o->data, o->split, "Text or images");
   add_count(*command, "--stride", o->stride,
-            "Text: bytes between the starts of windows; smaller values give "
+            "Text: symbols between the starts of windows; smaller values give "
             "more context and take longer; default: the model's length, no "
             "overlap");
   add_count(*command, "--bytes", o->bytes,
-            "Text: only the first N bytes of the split", 2);
+            "Text: only the first N symbols of the split", 2);
   add_count(*command, "--images", o->images,
             "Images: only the first N of the split; classification: N evenly "
             "spaced ones");

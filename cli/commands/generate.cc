@@ -73,7 +73,7 @@ void run(const Options& o) {
         texts[i] += c;
       }
     }
-    if (!std::cout) return;  // the reader has gone; app.cc reports it
+    if (!std::cout) return;  // stdout was closed; the program reports it
   }
   std::cout << '\n';
   for (size_t i = 1; i < texts.size(); ++i)

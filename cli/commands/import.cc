@@ -251,7 +251,7 @@ void add_import(CLI::App& app) {
                    "Seed of newly initialised weights; default: 1")
       ->type_name("N");
   command->footer(
-      "A weights file does not record the normalisation of images and the "
+      "A weights file does not record the normalisation of images or the "
       "epsilon of norms: DeiT's are used (ImageNet's\n"
       "mean and standard deviation, 1e-6). For an image size other than that "
       "of training: --set data.height=384\n"

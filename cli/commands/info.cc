@@ -31,9 +31,9 @@ std::string part_of(const std::string& name) {
 }
 
 /// Estimates the bytes that a training process needs: the program, weights,
-/// gradients and two moments, and per token what the layers keep for backward.
-/// Fitted to measurements of `aft-bench train`, and within 30 % of them. 0:
-/// unknown, for networks and some mixers.
+/// gradients, two moments, and the activations that the layers keep for
+/// backward. Fitted to measurements of `aft-bench train`; the error is at most
+/// 30 %. 0: unknown, for networks and some mixers.
 double training_bytes(const base::Json& model, const train::TrainConfig& t,
                       double parameters) {
   const nn::MixerKind& mixer = nn::mixer_traits(model.value("mixer", ""));
@@ -44,7 +44,8 @@ double training_bytes(const base::Json& model, const train::TrainConfig& t,
                                  : value("rows") * value("columns"),
                tokens = static_cast<double>(t.batch_size) * length,
                d = value("width"), layers = value("layers");
-  // Per position, what all layers keep, and what backward holds of one layer.
+  // Floats per position: those that each layer keeps for backward, and those
+  // that backward needs for one layer at a time and for the logits.
   const double kept = d * (mixer.kept_channels + value("mlp")) +
                       mixer.kept_scores * value("heads") * length;
   const double passing = kept + 5.0 * (sequence ? value("vocabulary") : 0);

@@ -24,8 +24,8 @@ namespace aft::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kGrace(
-    20);  // for the others to end by themselves
+/// How long the other ranks may take to exit after one has failed.
+constexpr std::chrono::seconds kGrace(20);
 
 /// A port that the system assigns to no other process during the lifetime of
 /// this object. Rank 0 can still listen on it.
@@ -99,7 +99,7 @@ void run(const Options& o) {
   for (int tries = 0;; ++tries) {
     const Launched end = launch(o.processes, o.arguments, o.port, tries, -1);
     if (end.code == 0) return;
-    // A usage error would only occur again.
+    // A usage error would recur.
     if (interrupted != 0 || end.code == 2 || tries >= o.restarts)
       throw std::runtime_error("launch: " + end.what);
     std::cerr << "launch: " << end.what

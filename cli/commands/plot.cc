@@ -77,12 +77,12 @@ class Plotter {
           config_["task"].get<std::string>());
     if (!o_.range.empty() && o_.each)
       throw UsageError(
-          "plot: --each and --range exclude each other: a scale per map or the "
-          "same for all");
+          "plot: --each and --range cannot be combined: --each uses a separate "
+          "scale per map, --range the same scale for all maps");
     if (o_.folder.empty() && (o_.limit > 0 || !o_.divisor.empty()))
-      throw UsageError(
-          std::string("plot: ") + (o_.limit > 0 ? "--limit" : "--divisor") +
-          " applies to the images of --images, which is not given");
+      throw UsageError(std::string("plot: ") +
+                       (o_.limit > 0 ? "--limit" : "--divisor") +
+                       " requires --images");
     if (!exists(weights()) && (!o_.images.empty() || !o_.folder.empty()))
       throw UsageError(std::string("plot: ") +
                        (o_.folder.empty() ? "--image" : "--images") +
@@ -207,7 +207,7 @@ class Plotter {
   const Options& o_;
   base::Json config_;
   std::shared_ptr<torch::nn::Module> module_;
-  std::shared_ptr<models::ClassifierImpl> classifier_;  // null: another one
+  std::shared_ptr<models::ClassifierImpl> classifier_;  // null: another model
   tasks::LabelledConfig data_;
   Details details_;
   std::optional<Chart> runs_;  // with --runs
@@ -245,9 +245,9 @@ void add_plot(CLI::App& app) {
       ->type_name("N");
   command
       ->add_option("--divisor", o->divisor,
-                   "Divide relative attention by the number of all queries "
-                   "(default), or pairs: of the queries with a key at the "
-                   "offset")
+                   "Divide relative attention by the number of queries: all of "
+                   "them (queries, the default) or only those that have a key "
+                   "at the offset (pairs)")
       ->check(CLI::IsMember({"queries", "pairs"}).description(""))
       ->type_name("NAME");
   command

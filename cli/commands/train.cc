@@ -59,7 +59,7 @@ base::Json configuration(const Options& o) {
                                        : directory_config(o.resume, o.sets);
   if (!o.data.empty()) {
     config["data"]["path"] = o.data;
-    config["data"]["fingerprint"] = "";  // accept data that differ
+    config["data"]["fingerprint"] = "";  // accept changed data
   }
   if (o.steps > 0) config["train"]["steps"] = o.steps;
   return config;
@@ -155,7 +155,8 @@ void run(const Options& o, tasks::TrainingRun run, std::atomic<bool>& begun) {
   }
 }
 
-/// As one rank of a distributed run if a launcher says so.
+/// Trains in this process alone or, if started by a launcher, as one rank of a
+/// distributed run.
 void run(const Options& o) {
   const train::LaunchEnvironment environment = train::launch_environment();
   tasks::TrainingRun request;
@@ -167,7 +168,7 @@ void run(const Options& o) {
            : restarted       ? tasks::RunMode::kRestart
                              : tasks::RunMode::kNew;
   };
-  // Shared with a thread of the group, which may be about to end the process.
+  // Shared with a background thread of the group, which may end the process.
   const auto begun = std::make_shared<std::atomic<bool>>(false);
   if (environment.size == 1) {
     request.mode = mode(environment.restarts > 0);
@@ -205,16 +206,18 @@ void add_train(CLI::App& app) {
            "default: the preset's, or built-in data");
   add_text(*command, "--out", o->out, "DIR",
            "Run directory; default: runs/PRESET");
-  add_text(*command, "--init", o->init, "PATH",
-           "Classification: take the initial weights from a model directory or "
-           "from a safetensors file of a ViT or DeiT, as far as they fit");
+  add_text(
+      *command, "--init", o->init, "PATH",
+      "Classification: copy the matching weights of a model directory, or of a "
+      "safetensors file of a ViT or DeiT, into the new model");
   add_text(*command, "--resume", o->resume, "DIR",
            "Resume the run in DIR; the result is bit-identical to that of an "
            "uninterrupted run");
   add_count(*command, "--steps", o->steps, "Short for --set train.steps=N");
-  add_text(*command, "--device", o->device, "DEVICE",
-           "Device in torch's notation: cpu, cuda, cuda:1; with several "
-           "processes per machine, `cuda` gives each its own; default: cpu");
+  add_text(
+      *command, "--device", o->device, "DEVICE",
+      "Device in torch's notation: cpu, cuda, cuda:1; with several "
+      "processes per machine, `cuda` assigns one GPU to each; default: cpu");
   add_real(*command, "--timeout", o->timeout,
            "Several processes (`aft launch`): fail if a process does not "
            "respond for S seconds; default: 120",

@@ -34,7 +34,8 @@ struct Case {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Case, variant, B, T, D, H, causal, window,
                                    rank, grid)
 
-Case simple_case(int64_t B, int64_t T, int64_t D);  // the causal ones
+// simple_case and local_case are causal.
+Case simple_case(int64_t B, int64_t T, int64_t D);
 Case local_case(int64_t B, int64_t T, int64_t D, int64_t window, int64_t rank);
 Case full_case(int64_t B, int64_t T, int64_t D, int64_t rank, bool causal);
 Case conv1d_case(int64_t B, int64_t T, int64_t D, int64_t heads,

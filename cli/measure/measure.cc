@@ -91,7 +91,7 @@ std::vector<double> run_measurement(std::vector<std::string> arguments,
   for (double x = 0; in >> x;) out.push_back(x);
   if (child.code == 0 && !out.empty()) return out;
   error = child.code == 128 + SIGKILL
-              ? "killed, as happens if there is not enough memory"
+              ? "killed, probably because memory ran out"
           : child.error.empty()
               ? "ended with exit code " + std::to_string(child.code)
               : child.error;

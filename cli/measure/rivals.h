@@ -25,7 +25,7 @@ Side gemm_side(const Case& c, const Data& data);
 
 /// one_tap: non-causal aft::simple on the same q and v, which gives the cost of
 /// pooling alone. Its k has D channels; if H < D, the channels of a head share
-/// their keys.
+/// one key.
 Side simple_side(const Case& c, const Data& data);
 
 /// Makes a rival by name. Throws if the name is unknown.

@@ -1,6 +1,6 @@
-// What the measurements of a model run: one training step, one batch of
-// classified images, or a few generated symbols per call. Configurations are
-// complete (cli/model.h).
+// The workloads that measurements of a model time: one training step, one batch
+// of classified images, or a few generated symbols per call. Configurations
+// must be complete (cli/model.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

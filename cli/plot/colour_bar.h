@@ -19,7 +19,7 @@ struct ColourBar {
     double part;  ///< position as a fraction of the bar, from the bottom
     std::string text;
     int64_t number = 0;  ///< distance from 0 in steps; if space is short, only
-                         ///< multiples of 2 or more are drawn
+                         ///< multiples of some n > 1 are drawn
   };
   std::vector<Tick> ticks;
   double step = 2;  ///< distance between ticks as a fraction of the bar

@@ -61,7 +61,7 @@ std::string first_heads(int64_t heads, int64_t most) {
 }
 
 /// A figure with one map per layer, in reading order.
-Heatmaps by_pairs(const std::vector<tasks::Biases>& all) {
+Heatmaps by_layers(const std::vector<tasks::Biases>& all) {
   constexpr size_t kAcross = 6;
   Heatmaps figure;
   const size_t across = std::min(kAcross, all.size()),
@@ -98,7 +98,7 @@ std::optional<Heatmaps> bias_maps(const torch::nn::Module& module,
   const at::Tensor& first = all[0].values;
   Heatmaps figure;
   if (!all[0].relative) {
-    figure = by_pairs(all);
+    figure = by_layers(all);
   } else if (first.dim() == 2) {  // 1d: a row per head, a column per tap
     for (size_t l = 0; l < all.size(); ++l) {
       figure.column_names.push_back(layer_name(l));
@@ -125,7 +125,7 @@ std::optional<Heatmaps> bias_maps(const torch::nn::Module& module,
     figure.y_name = "t", figure.x_name = "j";
     figure.caption = "exp(w) of query t (down) and key j (across)";
     if (model.value("pool", "") == "token")
-      figure.caption += "; the first of each is the class token";
+      figure.caption += "; t = 0 and j = 0 are the class token";
     if (all[0].block > 1)
       figure.caption += "; averaged over blocks of " +
                         std::to_string(all[0].block) + " x " +

@@ -21,7 +21,8 @@ using Json = nlohmann::json;
 // Maps of at most this many cells are embedded as floats, larger ones as 16
 // bits per value.
 constexpr size_t kExactCells = 1024;
-// 16 bits: steps from the minimum to the maximum, and codes for other values.
+// Encoding in 16 bits: kSteps steps from the minimum to the maximum, and codes
+// for values that are not finite.
 constexpr uint16_t kSteps = 65532, kMinusInf = 65533, kInf = 65534,
                    kNan = 65535;
 
@@ -80,8 +81,8 @@ void add_values(const std::vector<float>& values, Json& out) {
   out["values"] = base64(bytes);
 }
 
-/// Embeds data for the script of the page, with '<' escaped so that no tag
-/// ends.
+/// Embeds data for the script of the page, with '<' escaped so that the data
+/// cannot end the script element.
 std::string embedded(const Json& data) {
   std::string out = "<script type=\"application/json\">";
   for (const char c :

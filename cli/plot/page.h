@@ -38,8 +38,8 @@ inline constexpr int64_t kMostCells = 512;
 /// Returns the HTML page. Images are embedded as PNG, charts as SVG. Mouse,
 /// touch or the arrow keys select a cell or point and show its value. All text
 /// is escaped. The output is deterministic. Throws std::invalid_argument if a
-/// figure's name is empty, is not unique or has characters other than letters,
-/// digits, '.', '_' and '-'; also throws what render throws.
+/// figure's name is empty, is not unique or contains characters other than
+/// letters, digits, '.', '_' and '-'; also throws what render throws.
 std::string page(const std::string& title, const std::string& subtitle,
                  const Details& details, const std::vector<Figure>& figures);
 

@@ -164,12 +164,13 @@ def one_tap(
     """AFT-conv with kernels of one tap each. Time O(B T D).
 
     Shapes and grid as in conv. w [H] is the bias of head h for the key at
-    position t + offsets[h] of the grid, offsets int64 [H, sizes of grid]. Every
-    other pair has w = 0; if that position is outside of the grid, no key of t is
-    biased. Causal: 1d grids only, with offsets <= 0.
+    position t + offsets[h] of the grid, offsets int64 [H, dimensions of grid].
+    Every other pair has w = 0. If that position is outside of the grid, no key
+    of t is biased. Causal: 1d grids only, with offsets <= 0.
 
-    The time holds on the CPU, without gradients, not causal and for |w| up to
-    20 (double: 200); otherwise this is conv with the one-hot kernel.
+    This time applies on the CPU, if no gradients are recorded, not causal, with
+    |w| up to 20 (double: 200) and at most 2^25 positions. Otherwise, runs conv
+    with the one-hot kernel.
 
     >>> import aft, torch
     >>> q, v = torch.randn(2, 2, 5 * 6, 8)      # a grid of 5 x 6, 8 channels

@@ -35,15 +35,15 @@ Mask = Optional[Tensor]
 
 #: Initial standard deviation of position biases: factors u and v, dense w.
 POSITION_STD = 0.01
-#: The same for AFTConv's raw kernels. They must not be constant: with gamma =
-#: beta = 0, nothing would ever learn. Their scale is divided out.
+#: The same for AFTConv's raw kernels. They must not be constant: with gamma
+#: = 0, neither they nor gamma would ever have a gradient. Their scale cancels.
 RAW_STD = 0.02
 #: Added to the standard deviation by which raw kernels are divided.
 RAW_EPS = 1e-5
 
 
 def _common(causal, out, gate, device, dtype):
-    """The arguments of all layers, as _Layer takes them."""
+    """The common arguments of all layers, as keyword arguments of _Layer."""
     options = {"causal": causal, "out": out, "gate": gate}
     return dict(options, device=device, dtype=dtype)
 
@@ -146,7 +146,8 @@ class _Positional(_Layer):
         T = x.size(1)
         self._require(
             T <= self.max_len,
-            f"a sequence of {T} is longer than max_len = {self.max_len}",
+            f"a sequence of T = {T} positions is longer than max_len = "
+            f"{self.max_len}",
         )
         if not self._positions:
             return {}
@@ -260,9 +261,9 @@ class AFTConv(_Layer):
     gamma (w - mean w) / (std w + 1e-5) + beta, with gamma and beta initialised
     to 0; otherwise it is w, initialised from N(0, 0.01^2). window_only: keys
     outside the kernel are masked (the paper's ablation); beta then cancels.
-    gumbel: a single position per head; in training the kernel is multiplied by a
-    Gumbel-softmax sample of this temperature (the paper's: 0.5), in evaluation
-    by the one-hot vector of its largest tap. 0: off.
+    gumbel: restricts each head to one position. In training the kernel is
+    multiplied by a Gumbel-softmax sample with this temperature (0.5 in the
+    paper), in evaluation by the one-hot vector of its largest tap. 0: off.
 
     forward takes x [B, dim, H, W] or [B, dim, D, H, W] (1d: [B, T, dim]), or,
     with grid=(H, W), x [B, H * W, dim], and returns the same shape.

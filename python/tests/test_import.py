@@ -1,4 +1,4 @@
-"""Where `import aft` finds libaft.so, and the error if it does not. Each test
+"""Where `import aft` finds libaft.so, and the error if it finds none. Each test
 runs in a new interpreter."""
 
 import os
@@ -24,7 +24,7 @@ print(aft.library_path)
 """
 
 
-@unittest.skipIf(LIBRARY is None, "the operators were loaded by someone else")
+@unittest.skipIf(LIBRARY is None, "the operators were already registered")
 class TestImport(unittest.TestCase):
     def setUp(self):
         temporary = tempfile.TemporaryDirectory()

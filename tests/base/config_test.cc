@@ -74,7 +74,7 @@ TEST(Config, RenamedKeys) {
   const auto known = paths(to_json(c));
   EXPECT_EQ(assignment("inner.speed=3", known, renames(Outer())),
             Json::parse(R"({"inner": {"rate": 3}})"));
-  // Keys beside the renamed one stay, whatever their number and order.
+  // The other keys are kept, for any number and order.
   Json j = Json::parse(R"({"a": 0, "inner": {"speed": [1], "b": 2, "c": 3}})");
   rename_keys(renames(Outer()), j);
   EXPECT_EQ(j,
@@ -219,7 +219,7 @@ TEST(Config, HostileValues) {
             "on: nested deeper than 32");
   EXPECT_EQ(failure([&] { assignment("name=\xff", known); }),
             "name must be UTF-8, got '\\xff'");
-  // The search for the nearest key takes no time for a key of 10 MB.
+  // The search for the nearest key is fast even for a key of 10 MB.
   EXPECT_NE(failure([&] {
               from_json(Json{{std::string(10 << 20, 'x'), 1}}, c);
             }).find("unknown key 'xxx"),

@@ -1,4 +1,4 @@
-// Hostile text in messages.
+// Escaping of hostile text in messages.
 #include "aft/base/escape.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ TEST(Text, Printable) {
   EXPECT_EQ(printable("", 0), "");
 }
 
-TEST(Text, Harmless) {
+TEST(Text, TerminalSafe) {
   EXPECT_EQ(terminal_safe("two\nlines \xc3\xa4"), "two\nlines \xc3\xa4");
   EXPECT_EQ(terminal_safe("\x1b]0;title\x07\r\x7f"),
             "\\x1b]0;title\\x07\\x0d\\x7f");

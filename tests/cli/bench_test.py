@@ -1,5 +1,5 @@
 """`aft bench`: the cost of models of every task, as JSON and as a table.
-Argument: the program. No times are judged here."""
+Argument: the program. Speeds are not checked."""
 
 import json
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from images import RANDOM, folder
 from program import ProgramTest, aft, sets
 
-# Classes by colour. What the names are sorted by is their bytes.
+# Classes by colour. Names are sorted by bytes.
 COLOURS = {"Red fox": (220, 30, 30), "blue": (30, 30, 220), "10 green": (30, 220, 30)}
 NAMES = ["10 green", "Red fox", "blue"]
 
 
 def painted(colour, height=20, width=24):
-    """About that colour."""
+    """An image of about that colour."""
     return [
         bytes(min(max(c + RANDOM.randrange(-25, 26), 0), 255)
               for _ in range(width) for c in colour)
@@ -27,7 +27,7 @@ def class_folder(path, colour, count):
 
 
 class ClassesTest(ProgramTest):
-    """With small classifiers: one of colours, one of the built-in shapes."""
+    """Provides two small classifiers: of colours and of the built-in shapes."""
 
     PRESET = "classify-aft-conv-4x96"
     SIDE, PATCH = 16, 4
@@ -55,7 +55,7 @@ class ClassesTest(ProgramTest):
 
     @classmethod
     def training(cls, out, *arguments):
-        """The words of the call."""
+        """The arguments of the call."""
         return ["train", cls.PRESET, "--out", out, *cls.SMALL, *arguments]
 
     def train(self, out, *arguments):

@@ -21,7 +21,7 @@ def flat(colour, height=SIDE, width=SIDE):
 
 
 def copy(model, to, name="", content=b""):
-    """A model directory, with another content of one file."""
+    """Copies a model directory and replaces the content of one file."""
     to.mkdir()
     for each in ("config.json", "model.safetensors"):
         (to / each).write_bytes((model / each).read_bytes())
@@ -30,9 +30,9 @@ def copy(model, to, name="", content=b""):
     return to
 
 
-def stubborn(model, to):
-    """The model, but of every picture it says the same: the first class, then
-    the second, and so on. The probabilities."""
+def constant_model(model, to):
+    """Copies a model and makes its output the same for every image, with the classes
+    ranked in order. Returns their probabilities."""
     copy(model, to)
     tensors, _ = load_tensors(model / "model.safetensors")
     (count, width), _ = tensors["head.weight"]
@@ -48,15 +48,15 @@ class TestClasses(ClassesTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.picture = cls.shared / "picture.png"
-        cls.picture.write_bytes(png(painted(COLOURS["Red fox"])))
+        cls.image = cls.shared / "image.png"
+        cls.image.write_bytes(png(painted(COLOURS["Red fox"])))
 
     def classify(self, model, *arguments):
         words = ["classify", model, "--json", *arguments]
         return json.loads(self.succeed(*words).stdout)
 
     def probabilities(self, model, files, *arguments):
-        """Of each file, class by class."""
+        """The probabilities of all classes, in order, for each file."""
         out = []
         for said in self.classify(model, *files, "--top", 99, *arguments):
             top = sorted(said["top"], key=lambda each: each["class"])
@@ -71,8 +71,8 @@ class TestClasses(ClassesTest):
             self.assertAlmostEqual(a, b, digits)
 
     def table(self, *lines):
-        """A folder with labels.tsv: a red picture r.png beside it, b.png and g.png
-        in images/."""
+        """A folder with labels.tsv and a red image r.png; b.png and g.png are in
+        images/."""
         data = self.work / "table"
         (data / "images").mkdir(parents=True, exist_ok=True)
         for name, colour in COLOURS.items():
@@ -84,15 +84,15 @@ class TestClasses(ClassesTest):
 
     # ---- Accuracy ------------------------------------------------------------
 
-    def test_accuracy_is_what_one_counts(self):
-        """On ImageNet's layout, other counts of each class, with a model whose
-        answers are known."""
+    def test_accuracy_of_known_answers(self):
+        """On ImageNet's layout, with a different number of images per class and a model
+        whose answers are known."""
         data, fixed = self.work / "data", self.work / "fixed"
         count = dict(zip(NAMES, (1, 2, 5)))
         for name in NAMES:
             class_folder(data / "train" / name, COLOURS[name], 1)
             class_folder(data / "val" / name, COLOURS[name], count[name])
-        said = stubborn(self.colours, fixed)
+        said = constant_model(self.colours, fixed)
         result = self.evaluate(fixed, "--data", data)
         self.assertEqual([8, SIDE, SIDE], [
             result[key] for key in ("images", "height", "width")])  # fmt: skip
@@ -100,7 +100,7 @@ class TestClasses(ClassesTest):
         self.assertEqual((1 / 8, 1), (result["top1"], result["top5"]))
         nats = -sum(n * math.log(p) for n, p in zip(count.values(), said)) / 8
         self.assertAlmostEqual(nats, result["nats"], 5)
-        # The real one, however many at once, and at other sizes.
+        # The trained model, with any batch and at other sizes.
         real = self.evaluate(self.colours, "--data", data)
         batch = self.evaluate(self.colours, "--data", data, "--batch", 3)
         self.assertEqual((1, 1), (real["top1"], batch["top1"]))
@@ -112,15 +112,15 @@ class TestClasses(ClassesTest):
         ])  # fmt: skip
 
     def test_accuracy_on_built_in_shapes(self):
-        # At another size they are the same shapes.
+        # The shapes are the same at any size.
         done = self.succeed("eval", self.shapes, "--size", 32, "--images", 60)
         self.assertRegex(done.stdout, r"top-1 \d+\.\d\d %, top-5 \d+\.\d\d %"
                                       r".* 60 images of 32x32")  # fmt: skip
-        with self.subTest("nothing has changed"):
+        with self.subTest("unchanged data"):
             self.assertNotIn("changed", done.stderr)
-        # N of them, evenly: of each class as many, but for one or two.
+        # N evenly spaced images: about the same number of each class.
         fixed = self.work / "fixed"
-        stubborn(self.shapes, fixed)
+        constant_model(self.shapes, fixed)
         whole = self.evaluate(fixed)
         self.assertAlmostEqual(1 / 6, whole["top1"], 2)
         self.assertAlmostEqual(5 / 6, whole["top5"], 2)
@@ -131,7 +131,7 @@ class TestClasses(ClassesTest):
 
     def test_classes_are_known_by_name(self):
         data, fixed = self.work / "data", self.work / "fixed"
-        for name in ("blue", "Red fox"):  # not all that there are
+        for name in ("blue", "Red fox"):  # not all classes
             class_folder(data / name, COLOURS[name], 10)
         class_folder(data / ".hidden", (0, 0, 0), 1)
         (data / "notes.txt").write_text("no class")
@@ -141,8 +141,8 @@ class TestClasses(ClassesTest):
         with self.subTest("the error says where"):
             self.fails(1, [data, "'teal'"], "eval", self.colours, "--data", data)
         other.rename(data / "n1")
-        # A name of its own for each number, and for the name a wnid before it.
-        stubborn(self.colours, fixed)
+        # Class names with a wnid match folders named by the wnid.
+        constant_model(self.colours, fixed)
         config = json.loads((fixed / "config.json").read_text())
         config["data"]["classes"] = ["n0 ant", "n1 bee, Apis", "n2 cat"]
         (fixed / "config.json").write_text(json.dumps(config))
@@ -156,9 +156,9 @@ class TestClasses(ClassesTest):
         for lines in (
             ["file\tclass_index\tname", "r.png\t0\tRed fox", "b.png\t2\tblue",
              "g.png\t1\t10 green"],
-            # No others have pictures.
+            # Only two classes have images.
             ["file\tclass_index\tname", "r.png\t7\tRed fox", "b.png\t5\tblue"],
-            # No names: numbers are those of the model's classes.
+            # Without names, class_index refers to the classes of the model.
             ["class_index\tfile", "1\tr.png", "2\tb.png", "0\tg.png"],
         ):  # fmt: skip
             with self.subTest(lines[0]):
@@ -168,17 +168,17 @@ class TestClasses(ClassesTest):
         data = self.table("file\tclass_index", "r.png\t1", "nope.png\t1")
         self.fails(1, [data / "labels.tsv", "line 3", "nope.png"], *words, data)
 
-    # ---- Pictures ------------------------------------------------------------
+    # ---- Images --------------------------------------------------------------
 
     def test_classify(self):
         folder = self.work / "folder"
         class_folder(folder / "below", COLOURS["blue"], 2)
         green, odd = painted(COLOURS["10 green"]), folder / 'a "b" ü.png'
         odd.write_bytes(png(green))
-        (folder / "notes.txt").write_text("no picture")
-        said = self.classify(self.colours, self.picture, folder, "--top", 2)
+        (folder / "notes.txt").write_text("no image")
+        said = self.classify(self.colours, self.image, folder, "--top", 2)
         self.assertEqual(
-            [self.picture, odd, folder / "below/000.png", folder / "below/001.png"],
+            [self.image, odd, folder / "below/000.png", folder / "below/001.png"],
             [Path(each["file"]) for each in said],
         )
         for each, label in zip(said, ("Red fox", "10 green", "blue", "blue")):
@@ -187,15 +187,15 @@ class TestClasses(ClassesTest):
             self.assertEqual(NAMES.index(label), first["class"])
             self.assertGreater(first["probability"], 0.6)
             self.assertGreater(first["probability"], second["probability"])
-        text = self.succeed("classify", self.colours, self.picture, "--batch", 1)
+        text = self.succeed("classify", self.colours, self.image, "--batch", 1)
         text = text.stdout.splitlines()
-        self.assertEqual(str(self.picture), text[0])
+        self.assertEqual(str(self.image), text[0])
         percent = f"{100 * said[0]['top'][0]['probability']:.2f} %"
         self.assertEqual([percent, "Red fox"], text[1].strip().split("  "))
-        self.assertEqual(1 + len(NAMES), len(text))  # there are no five
+        self.assertEqual(1 + len(NAMES), len(text))  # fewer than five classes
 
     def test_kinds_of_files(self):
-        """Each the same picture twice: as it is, and in plain RGB."""
+        """Each image gives the same result as its conversion to plain RGB."""
         grey = [RANDOM.randbytes(SIDE) for _ in range(SIDE)]
         bits = [RANDOM.randbytes(SIDE // 8) for _ in range(SIDE)]
         palette = RANDOM.randbytes(3 * 256)
@@ -238,10 +238,10 @@ class TestClasses(ClassesTest):
             ),
             "rgb.jpg": (jpeg((200, 17, 96)), flat((200, 17, 96))),
             "grey.jpeg": (jpeg((77,)), flat((77, 77, 77))),
-            # As Adobe has it: 255 is no ink.
+            # In Adobe's convention, 255 is no ink.
             "cmyk.JPG": (jpeg((200, 100, 50, 255)), flat((200, 100, 50))),
             "black.jpg": (jpeg((200, 100, 51, 0)), flat((0, 0, 0))),
-            # What is in it counts.
+            # The format is detected by content.
             "png.jpg": (png(colours), colours),
         }  # fmt: skip
         files = []
@@ -254,8 +254,8 @@ class TestClasses(ClassesTest):
             with self.subTest(name):
                 self.same(one, other, 4)
 
-    def test_what_is_looked_at(self):
-        """The shorter side becomes size / crop, and the centre is cut out."""
+    def test_resizing_and_cropping(self):
+        """The shorter side is scaled to size / crop, and the centre is cropped."""
         wide, tall = noise(32, 48), noise(24, 16)
         centre = [row[3 * 16 : 3 * 32] for row in wide[8:24]]
         files = []
@@ -276,19 +276,19 @@ class TestClasses(ClassesTest):
         self.train(full, "--steps", 1, *sets(model__mixer="aft-full", model__rank=4))
         self.train(attention, "--steps", 1, *sets(model__mixer="attention"))
         self.fails(1, ["aft-full", "16x16", "24x24"],
-                   "classify", full, self.picture, "--size", 24)  # fmt: skip
+                   "classify", full, self.image, "--size", 24)  # fmt: skip
         # Positions are interpolated.
-        (said,) = self.probabilities(attention, [self.picture], "--size", 24)
+        (said,) = self.probabilities(attention, [self.image], "--size", 24)
         self.assertEqual(6, len(said))
-        # No multiple of the patch.
-        for command in (["classify", self.colours, self.picture],
+        # Not a multiple of the patch size.
+        for command in (["classify", self.colours, self.image],
                         ["eval", self.colours]):  # fmt: skip
             self.fails(2, ["--size", "4", "18"], *command, "--size", 18)
 
     # ---- Speed ---------------------------------------------------------------
 
     def test_bench_of_trained_models(self):
-        """A directory is measured with its own weights, so they must be good."""
+        """A directory is measured with its own weights, which must be valid."""
         words = ["classify", "--quick", "--repeat", 1, "--threads", 1]
         two = self.work / "two"
         self.train(two, "--steps", 1, *sets(model__layers=2))
@@ -299,7 +299,7 @@ class TestClasses(ClassesTest):
         for row in rows:
             self.assertGreater(row["images_per_second"], 0)
             self.assertGreater(row["peak_gb"], 0.01)
-        # --quick leaves them all their layers.
+        # --quick does not remove layers of trained models.
         count = sum(len(numbers) for _, numbers in tensors.values())
         self.assertEqual(count, rows[0]["parameters"])
         weights = (self.shapes / "model.safetensors").read_bytes()
@@ -310,9 +310,9 @@ class TestClasses(ClassesTest):
         (torn / "model.safetensors").unlink()
         self.fails(1, [torn / "model.safetensors"], *words, torn, program=BENCH)
 
-    # ---- What is not as it should be -----------------------------------------
+    # ---- Errors --------------------------------------------------------------
 
-    def test_bad_pictures(self):
+    def test_bad_images(self):
         words = ["classify", self.colours]
         text, pipe = self.work / "x.png", self.work / "pipe"
         text.write_text("Dear diary")
@@ -322,7 +322,7 @@ class TestClasses(ClassesTest):
             (text, ["PNG or JPEG", "Dear dia"]),
             (pipe, ["regular file"]),
         ):
-            self.fails(1, [path, *expected], *words, self.picture, path)
+            self.fails(1, [path, *expected], *words, self.image, path)
         empty = self.work / "empty"
         empty.mkdir()
         self.fails(1, [empty, "PNG or JPEG", "none"], *words, empty)
@@ -344,20 +344,20 @@ class TestClasses(ClassesTest):
             ("model.safetensors", other, ["head.weight", "[3, 16]", "[6, 16]"]),
         )):  # fmt: skip
             model = copy(self.colours, self.work / str(i), name, content)
-            self.fails(1, [model / name, *words], "classify", model, self.picture)
+            self.fails(1, [model / name, *words], "classify", model, self.image)
 
     def test_wrong_tasks(self):
         text = self.work / "text"
         self.train_on_text(text)
         self.fails(1, [text, "classification", "language", "aft generate"],
-                   "classify", text, self.picture)  # fmt: skip
+                   "classify", text, self.image)  # fmt: skip
         self.fails(1, [self.colours, "language", "classification", "aft classify"],
                    "generate", self.colours)  # fmt: skip
         self.fails(2, ["--size", "language"], "eval", text, "--size", 16)
         self.fails(2, ["--bytes", "--images"], "eval", self.colours, "--bytes", 5)
 
     def test_wrong_options(self):
-        words = ["classify", self.colours, self.picture]
+        words = ["classify", self.colours, self.image]
         for option, value in (("--top", 0), ("--crop", "nan")):
             self.fails(2, [option, value], *words, option, value)
         words = ["eval", self.colours]

@@ -14,8 +14,8 @@ from tensors import load_tensors
 
 os.environ["OMP_NUM_THREADS"] = "1"
 SHAPES = ["disc", "square", "triangle", "ring", "cross", "stripes"]
-# All that is drawn at random, and averages.
-WILD = sets(
+# All random augmentation and regularisation, and averaged weights.
+RANDOMISED = sets(
     model__layers=2, model__drop_path=0.3, model__dropout=0.1, data__mixup=0.8,
     data__cutmix=1, data__rand_ops=2, data__erase=0.5, data__repeats=2,
     data__crop_area=0.08, train__ema=0.9, train__grad_accumulation=2, train__steps=200,
@@ -25,7 +25,7 @@ WILD = sets(
 
 class TestTraining(ClassesTest):
     def train_fails(self, words, *arguments):
-        """Before anything is left behind that is in the way of a better call."""
+        """The call fails and leaves nothing behind that prevents a corrected one."""
         bad = self.work / "bad"
         self.fails(1, words, *self.training(bad, *arguments))
         with self.subTest("nothing is left", of=arguments[-1]):
@@ -34,16 +34,16 @@ class TestTraining(ClassesTest):
 
     # ---- Runs ----------------------------------------------------------------
 
-    def test_stopped_and_resumed_is_the_same_to_the_bit(self):
+    def test_stopped_and_resumed_is_bit_identical(self):
         whole, torn = self.work / "whole", self.work / "torn"
-        # Nor does the number of loader threads matter.
-        self.train(whole, *WILD, *sets(data__workers=3))
+        # The number of loader threads has no effect either.
+        self.train(whole, *RANDOMISED, *sets(data__workers=3))
         told = self.disturb(
             torn,
-            self.training(torn, *WILD, *sets(data__workers=1)),
+            self.training(torn, *RANDOMISED, *sets(data__workers=1)),
             [signal.SIGKILL, signal.SIGINT],
         )
-        if len(told) == 3:  # the interrupted one
+        if len(told) == 3:  # stopped by SIGINT
             self.assertIn("saved at step", told[1])
             self.assertIn(f"aft train --resume {torn}", told[1])
         self.same_runs(whole, torn)
@@ -55,7 +55,7 @@ class TestTraining(ClassesTest):
         self.assertEqual(*ends)
         self.assertEqual([50, 100, 150, 200], sorted(ends[0]))
 
-    def test_what_training_says_and_leaves(self):
+    def test_output_and_files_of_training(self):
         self.assertIn(f"`aft classify {self.colours} ", self.trained.stdout)
         self.assertNotIn("\r", self.trained.stderr)
         self.assertNotIn("\033", self.trained.stderr)
@@ -76,16 +76,16 @@ class TestTraining(ClassesTest):
         self.assertIn(f"loss {lines[-1]['loss']:.4f}", line)
         self.assertIn("top1 100.00 %", line)
         self.assertIn("images/s", line)
-        # Curves of classes are not of symbols.
+        # The unit is not bits per symbol.
         curve = (self.colours / "curve.svg").read_text()
         self.assertTrue(curve.startswith("<svg"))
-        with self.subTest("the words on the curve"):
+        with self.subTest("the text of the curve"):
             self.assertNotIn("per symbol", curve)
-        # The model that is left is the one that was validated.
+        # The saved model is the validated one.
         valid = self.evaluate(self.colours, "--split", "valid")
         best = min(m["validation"] for m in checked)
         self.assertAlmostEqual(best, valid["nats"], 5)
-        # Some of each class, a tenth of 54.
+        # A tenth of 54, from all classes.
         self.assertEqual((5, 1), (valid["images"], valid["top1"]))
 
     def test_built_in_shapes(self):
@@ -102,7 +102,7 @@ class TestTraining(ClassesTest):
         self.assertEqual("2 tensors: head", line.split("newly initialised: ")[1])
         tensors, _ = load_tensors(out / "model.safetensors")
         self.assertEqual([3, 16], tensors["head.weight"][0])
-        # With a tiny learning rate, what was learned is kept.
+        # With a tiny learning rate, the copied weights hardly change.
         again = self.work / "again"
         self.train(again, "--init", self.colours, "--data", self.data, "--steps", 1,
                    *sets(train__learning_rate=1e-9, data__height=32,
@@ -146,7 +146,7 @@ class TestTraining(ClassesTest):
         again = self.succeed("train", "--resume", out, "--steps", 6)
         self.assertIn("done", again.stdout)
 
-    # ---- What is not as it should be -----------------------------------------
+    # ---- Errors --------------------------------------------------------------
 
     def test_bad_data(self):
         data = self.work / "data"
@@ -163,26 +163,26 @@ class TestTraining(ClassesTest):
         (data / "empty").mkdir()
         self.train_fails([data / "empty", "none"], "--data", data)
         (data / "empty").rmdir()
-        # config.json cannot name it.
+        # config.json cannot hold a name that is not UTF-8.
         odd = bytes(data) + b"/bl\xfce"
         os.rename(data / "blue", odd)
         self.train_fails([data, "UTF-8", "class"], "--data", data)
         os.rename(odd, data / "blue")
-        # Parts that do not go together.
+        # Inconsistent parts.
         (data / "train").mkdir()
         for name in COLOURS:
             (data / name).rename(data / "train" / name)
         self.train_fails([data, "val/", "only train/"], "--data", data)
         class_folder(data / "val" / "teal", (0, 128, 128), 1)
         self.train_fails([data / "val/teal", "classes"], "--data", data)
-        # Too few to learn from and to judge by.
+        # Too few images for training and validation.
         few = self.work / "few"
         for name, colour in COLOURS.items():
             class_folder(few / name, colour, 1)
         self.train_fails([few, "validation", "got 3 and 0"], "--data", few)
 
     def test_one_class(self):
-        """Nothing to choose from: refused, or all that is promised is there."""
+        """A single class is an error, or training writes all files."""
         out = self.work / "run"
         class_folder(self.work / "data" / "all", (9, 9, 9), 20)
         done = aft(*self.training(out, "--data", self.work / "data"))
@@ -193,7 +193,7 @@ class TestTraining(ClassesTest):
             self.assertIn(str(self.work / "data"), done.stderr)
 
     def test_broken_images_are_named(self):
-        """They are found when they are read; the run can be resumed without them."""
+        """Reading them fails; the run can be resumed once they are replaced."""
         data, good = self.work / "data", png(noise(self.SIDE, self.SIDE))
         for name, colour in COLOURS.items():
             class_folder(data / name, colour, 10)

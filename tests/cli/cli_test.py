@@ -16,7 +16,7 @@ from program import AFT, BENCH, TIMEOUT, aft, lines_of, main
 
 KEYS = ["case", "pass", "threads", "aft_ms", "rival", "rival_ms", "ratio",
         "bound_ms", "bound_ratio", "peak_mb"]
-# What `aft-bench classify` measures unless told otherwise.
+# The default presets of `aft-bench classify`.
 CLASSIFIERS = ["imagenet-deit-tiny", "imagenet-aft-full-tiny",
                "imagenet-aft-conv-tiny-k11-h32", "imagenet-aft-conv-tiny-k11-h192",
                "imagenet-deit-small", "imagenet-aft-full-small",
@@ -27,7 +27,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 class Cli(unittest.TestCase):
     def aft(self, *arguments, code=0, env=None, program=AFT):
-        """Runs `aft arguments...`, checks the exit code, gives (out, err)."""
+        """Runs `aft arguments...`, checks the exit code, returns (stdout, stderr)."""
         done = aft(*arguments, env={**os.environ, **(env or {})}, program=program)
         self.assertEqual(code, done.returncode,
                          f"{arguments}: {done.stdout}\n{done.stderr}")
@@ -50,7 +50,7 @@ class Cli(unittest.TestCase):
         out, _ = self.bench("ops", "--quick", "--json", *arguments, env=env)
         return json.loads(out)
 
-    # ---- help, version, wrong calls -----------------------------------------
+    # ---- help, version, usage errors ----------------------------------------
 
     def test_help_shows_examples(self):
         commands = [(AFT, c) for c in (
@@ -160,17 +160,17 @@ class Cli(unittest.TestCase):
                     "conv5": ("naive",)}
         expected = {k: {(r, p) for r in v for p in both}
                     for k, v in expected.items()}  # fmt: skip
-        expected["one_tap"] = {("simple", "forward")}  # of inference only
+        expected["one_tap"] = {("simple", "forward")}  # inference only
         self.assertEqual(expected, rivals)
         heads = {r["case"].split("-")[-1] for r in rows if "conv" in r["case"]}
         self.assertEqual({"h64", "h16"}, heads)
 
-    def test_filter_leaves_the_rest_out(self):
+    def test_filter_selects_cases(self):
         rows = self.rows("--filter", "conv", "--repeat", "1")
         self.assertEqual(4, len(rows))
         self.assertTrue(all("conv" in row["case"] for row in rows))
 
-    def test_table_shows_what_json_does(self):
+    def test_table_has_the_columns_of_json(self):
         out, err = self.bench("ops", "--quick", "--filter", "simple",
                             "--repeat", "1")
         header = next(x for x in out.split("\n") if x.startswith("case"))
@@ -193,7 +193,7 @@ class Cli(unittest.TestCase):
         self.assertEqual({cores}, threads(OMP_NUM_THREADS="nonsense"))
 
     @unittest.skipIf("ASAN_OPTIONS" in os.environ,
-                     "sanitizers take memory of their own")  # fmt: skip
+                     "sanitizers need additional memory")  # fmt: skip
     def test_memory_stays_within_40_tensors(self):
         out, _ = self.bench("ops", "--memory", "--json")
         rows = json.loads(out)

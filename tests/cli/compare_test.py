@@ -1,5 +1,5 @@
-"""`aft compare` and `aft-bench mixers` as a user meets them: what they write,
-stopped and gone on, called wrongly. Argument: the program."""
+"""`aft compare` and `aft-bench mixers`: output, resuming after interruption, and
+usage errors. Argument: the program."""
 
 import json
 import signal

@@ -24,7 +24,7 @@ def save(path, tensors):
 
 
 def load(path):
-    """The tensors and the metadata."""
+    """Returns the tensors and the metadata."""
     tensors, metadata = load_tensors(path)
     return {
         name: torch.tensor(numbers).reshape(shape)
@@ -76,7 +76,7 @@ def attention(t, name, x):
 
 def aft_conv(t, name, x):
     """y_t = sigmoid(q_t) sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + w_tj), with
-    w_tj by the way from t to j inside of the kernel and 0 elsewhere."""
+    w_tj taken from the kernel at the offset of j from t, and 0 outside of it."""
 
     def project(part):
         return F.linear(x, t[f"{name}{part}.weight"], t[f"{name}{part}.bias"])
@@ -143,8 +143,8 @@ class TestWeights(ProgramTest):
         self.pixels = [
             [chosen.randrange(256) for _ in range(3 * PIXELS)] for _ in range(PIXELS)
         ]
-        self.picture = self.work / "x.png"
-        self.picture.write_bytes(png([bytes(row) for row in self.pixels]))
+        self.image = self.work / "x.png"
+        self.image.write_bytes(png([bytes(row) for row in self.pixels]))
 
     def imported(self, *arguments):
         words = ["import", self.vit, "--out", self.model, *arguments]
@@ -154,13 +154,13 @@ class TestWeights(ProgramTest):
         self.succeed("export", self.model, "--out", self.out, "--names", names)
         return load(self.out)
 
-    def says(self, expected):
+    def check_output(self, expected):
         """Checks the classification of the image."""
         said = json.loads(
-            self.succeed("classify", self.model, self.picture, "--json", "--crop", 1,
+            self.succeed("classify", self.model, self.image, "--json", "--crop", 1,
                          "--top", CLASSES).stdout
         )  # fmt: skip
-        self.assertEqual([str(self.picture)], [x["file"] for x in said])
+        self.assertEqual([str(self.image)], [x["file"] for x in said])
         top = said[0]["top"]
         self.assertEqual(CLASSES, len(top))
         self.assertEqual(expected.argsort(descending=True).tolist(),
@@ -173,14 +173,14 @@ class TestWeights(ProgramTest):
         self.assertGreater(top[0]["probability"], 1.5 / CLASSES)
         return top
 
-    def test_a_vit_says_what_torch_says(self):
+    def test_a_vit_matches_torch(self):
         told = self.imported("--heads", HEADS)
         parameters = sum(x.numel() for x in self.weights.values())
         self.assertIn(f"{parameters} parameters", told)
         self.assertIn(f"`aft classify {self.model} photo.jpg`", told)
         self.assertNotIn("newly initialised", told)
         expected = probabilities(self.weights, self.pixels, attention)
-        top = self.says(expected)
+        top = self.check_output(expected)
         self.assertEqual(f"class {top[0]['class']}", top[0]["label"])
         config = json.loads((self.model / "config.json").read_text())
         self.assertEqual("classification", config["task"])
@@ -203,7 +203,7 @@ class TestWeights(ProgramTest):
         self.assertEqual(before, (self.model / "model.safetensors").read_bytes())
         self.assertIn("blocks_0.mixer.qkv.weight", self.exported("aft")[0])
 
-    def test_aft_conv_says_what_torch_says(self):
+    def test_aft_conv_matches_torch(self):
         told = self.imported("--to", "aft-conv", "--heads", 8, "--kernel", 3)
         fresh = told.split("newly initialised: ")[1].splitlines()[0]
         for part in ("query", "key", "w", "gamma", "beta"):
@@ -233,8 +233,8 @@ class TestWeights(ProgramTest):
         self.assertEqual((8, 3, 3), tuple(out["blocks.1.attn.w"].shape))
         self.assertNotIn("cls_token", out)
         expected = probabilities(out, self.pixels, aft_conv)
-        self.says(expected)
-        for name in ("gamma", "beta"):  # each of them matters
+        self.check_output(expected)
+        for name in ("gamma", "beta"):  # each has an effect
             off = {f"blocks.{i}.attn.{name}": torch.zeros(8) for i in range(LAYERS)}
             other = {**out, **off}
             change = probabilities(other, self.pixels, aft_conv) - expected

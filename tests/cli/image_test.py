@@ -14,7 +14,7 @@ from images import RECORD, cifar, folder, jpeg, noise, png, read_png
 from program import AFT, ProgramTest, aft, lines_of, main, metrics, sets
 
 PRESET = "image-aft-local-4x128"
-HEIGHT, WIDTH = 4, 6  # of the pictures of SMALL
+HEIGHT, WIDTH = 4, 6  # of the images of SMALL
 SMALL = sets(
     model__layers=1, model__width=16, model__window=8, model__rank=4,
     data__height=HEIGHT, data__width=WIDTH, data__valid_images=10,
@@ -23,29 +23,29 @@ SMALL = sets(
     train__steps=30,
 )  # fmt: skip
 LONGER = SMALL + sets(train__steps=500, train__save_every=10, train__validate_every=100)
-# Enough to know one picture by heart.
-BY_HEART = sets(
+# Enough to memorise one image.
+MEMORISING = sets(
     data__flip="false", data__shift=0, train__learning_rate=0.03, train__warmup_steps=5,
     train__weight_decay=0, train__validate_every=150, train__steps=150,
 )  # fmt: skip
 WHITE, GREY = b"\xff" * 3, b"\x80" * 3
 
 
-def picture(height=HEIGHT, width=WIDTH):
+def random_image(height=HEIGHT, width=WIDTH):
     return noise(height, width)
 
 
-def draw_sheet(pictures, columns, scale):
-    """What a sheet is: pictures in rows of `columns`, pixels of scale x scale,
-    half a pixel of white around each."""
+def draw_grid(images, columns, scale):
+    """The expected image grid: rows of `columns` images, pixels of scale x scale,
+    half a pixel of white around each image."""
     gap = max(scale // 2, 1)
-    height, width = len(pictures[0]), len(pictures[0][0]) // 3
+    height, width = len(images[0]), len(images[0][0]) // 3
     line = gap * WHITE + columns * (width * scale + gap) * WHITE
     out = [line] * gap
-    for first in range(0, len(pictures), columns):
+    for first in range(0, len(images), columns):
         for y in range(height):
             row = gap * WHITE
-            for p in pictures[first : first + columns]:
+            for p in images[first : first + columns]:
                 pixels = (p[y][3 * x : 3 * x + 3] for x in range(width))
                 row += b"".join(scale * pixel for pixel in pixels) + gap * WHITE
             out += [row.ljust(len(line), b"\xff")] * scale
@@ -59,22 +59,22 @@ class TestImages(ProgramTest):
         cls.shared = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         # A model of the built-in images, and one trained on a single image.
         cls.model, cls.expert = cls.shared / "model", cls.shared / "expert"
-        cls.known = picture()
+        cls.known = random_image()
         folder(cls.shared / "same", [cls.known] * 12)
         cls.trained = aft("train", PRESET, "--out", cls.model, *SMALL)
         learned = aft("train", PRESET, "--data", cls.shared / "same",
-                      "--out", cls.expert, *SMALL, *BY_HEART)  # fmt: skip
+                      "--out", cls.expert, *SMALL, *MEMORISING)  # fmt: skip
         for done in (cls.trained, learned):
             if done.returncode != 0:
                 raise RuntimeError(done.stderr)
 
     def setUp(self):
         super().setUp()
-        self.sheet = self.work / "sheet.png"
+        self.grid = self.work / "grid.png"
 
-    def read_sheet(self, count, columns, scale=4, height=HEIGHT, width=WIDTH):
-        """The images of the grid self.sheet, which contains nothing else."""
-        rows, gap = read_png(self.sheet), max(scale // 2, 1)
+    def read_grid(self, count, columns, scale=4, height=HEIGHT, width=WIDTH):
+        """The images of the grid self.grid, which contains nothing else."""
+        rows, gap = read_png(self.grid), max(scale // 2, 1)
         self.assertEqual(len(rows), -(-count // columns) * (height * scale + gap) + gap)
         self.assertEqual(len(rows[0]), 3 * (columns * (width * scale + gap) + gap))
         out = []
@@ -84,25 +84,25 @@ class TestImages(ProgramTest):
             at = [3 * (left + x * scale) for x in range(width)]
             out.append([b"".join(rows[top + y * scale][x : x + 3] for x in at)
                         for y in range(height)])  # fmt: skip
-        good = rows == draw_sheet(out, columns, scale)  # too large for a diff
-        self.assertTrue(good, "not pixels of equal squares on white")
+        good = rows == draw_grid(out, columns, scale)  # too large for a diff
+        self.assertTrue(good, "not squares of one colour on white")
         return out
 
     def sample(self, *arguments):
-        self.succeed("sample", *arguments, "--out", self.sheet)
-        return self.sheet.read_bytes()
+        self.succeed("sample", *arguments, "--out", self.grid)
+        return self.grid.read_bytes()
 
     def complete(self, data, keep, count, times, *arguments):
         """Completes; returns the masked images and the rows of completions."""
-        self.succeed("complete", self.model, "--data", data, "--out", self.sheet,
+        self.succeed("complete", self.model, "--data", data, "--out", self.grid,
                      "--keep", keep, "--count", count, "--times", times,
                      *arguments)  # fmt: skip
-        all_ = self.read_sheet(count * (1 + times), count)
+        all_ = self.read_grid(count * (1 + times), count)
         return [all_[i : i + count] for i in range(0, len(all_), count)]
 
     # ---- Training ------------------------------------------------------------
 
-    def test_killed_and_resumed_is_the_same_to_the_bit(self):
+    def test_killed_and_resumed_is_bit_identical(self):
         whole, torn = self.work / "whole", self.work / "torn"
         words = LONGER
         self.succeed("train", PRESET, "--out", whole, *words)
@@ -111,9 +111,9 @@ class TestImages(ProgramTest):
         )
         self.same_runs(whole, torn)
 
-    def test_interrupted_and_resumed_is_the_same_to_the_bit(self):
+    def test_interrupted_and_resumed_is_bit_identical(self):
         data = self.work / "data"
-        folder(data, [picture() for _ in range(30)])
+        folder(data, [random_image() for _ in range(30)])
         whole, torn = self.work / "whole", self.work / "torn"
         words = [*LONGER, "--data", data]
         self.succeed("train", PRESET, "--out", whole, *words)
@@ -125,7 +125,7 @@ class TestImages(ProgramTest):
         self.assertIn(f"aft sample {torn}", told[-1])
         self.same_runs(whole, torn)
 
-    def test_what_training_says_and_leaves(self):
+    def test_output_and_files_of_training(self):
         self.assertIn(f"`aft sample {self.model}`", self.trained.stdout)
         self.assertIn(f"`aft complete {self.model}`", self.trained.stdout)
         self.assertNotIn("\r", self.trained.stderr)
@@ -149,15 +149,15 @@ class TestImages(ProgramTest):
         self.assertAlmostEqual(best, valid["nats"], 5)
         self.assertAlmostEqual(best / math.log(2), valid["bits_per_dim"], 4)
 
-    def test_learns_a_picture_by_heart(self):
+    def test_memorises_an_image(self):
         result = json.loads(self.succeed("eval", self.expert, "--json").stdout)
         size = [result[key] for key in ("images", "height", "width")]
         self.assertEqual([1, HEIGHT, WIDTH], size)
         self.assertLess(result["bits_per_dim"], 0.1)
         self.sample(self.expert, "--temperature", 0, "--count", 2)
-        self.assertEqual([self.known] * 2, self.read_sheet(2, 2))
-        # Others, it has never seen.
-        folder(self.work / "other", [picture() for _ in range(20)])
+        self.assertEqual([self.known] * 2, self.read_grid(2, 2))
+        # It has never seen the others.
+        folder(self.work / "other", [random_image() for _ in range(20)])
         said = self.succeed(
             "eval", self.expert, "--data", self.work / "other", "--images", 1
         ).stdout
@@ -166,17 +166,17 @@ class TestImages(ProgramTest):
 
     def test_a_run_keeps_its_data_and_size(self):
         data, out = self.work / "data", self.work / "run"
-        pictures = [picture() for _ in range(20)]
-        folder(data, pictures)
+        images = [random_image() for _ in range(20)]
+        folder(data, images)
         self.succeed("train", PRESET, "--data", data, "--out", out, *SMALL)
         more = ["train", "--resume", out, "--steps", 40]
         for height, words in (
             (6, sets(data__height=6, data__width=4)), (8, sets(data__height=8))
         ):  # fmt: skip
             self.fails(1, ["data.height", f"cannot be changed to {height}"], *more, *words)
-        for changed in (picture(1) + pictures[3][1:], picture()):
+        for changed in (random_image(1) + images[3][1:], random_image()):
             (data / "003.png").write_bytes(png(changed))
-            with self.subTest("one row" if changed[1] == pictures[3][1] else "all"):
+            with self.subTest("one row" if changed[1] == images[3][1] else "all"):
                 self.fails(1, [data, "data.fingerprint"], *more)
         self.assertIn("changed", self.succeed("eval", out).stderr)
         shutil.rmtree(data)
@@ -186,28 +186,28 @@ class TestImages(ProgramTest):
 
     def test_samples(self):
         first = self.sample(self.model)
-        many = self.read_sheet(16, 4)
+        many = self.read_grid(16, 4)
         self.assertEqual(16, len({tuple(p) for p in many}))
         self.assertEqual(first, self.sample(self.model, "--seed", 1))
         self.assertNotEqual(first, self.sample(self.model, "--seed", 2))
-        others = self.read_sheet(16, 4)
+        others = self.read_grid(16, 4)
         self.assertFalse([p for p in others if p in many])
         # An image does not depend on the others in its batch.
         for batch, count, columns, scale in ((2, 5, 2, 3), (1, 3, 9, 1)):
             self.sample(self.model, "--batch", batch, "--count", count,
                         "--columns", columns, "--scale", scale)  # fmt: skip
             columns = min(columns, count)
-            self.assertEqual(many[:count], self.read_sheet(count, columns, scale))
+            self.assertEqual(many[:count], self.read_grid(count, columns, scale))
 
     def test_completions(self):
         data = self.work / "data"
-        train, test = ([picture() for _ in range(n)] for n in (3, 5))
+        train, test = ([random_image() for _ in range(n)] for n in (3, 5))
         folder(data / "train", train)
         folder(data / "test", test)
         grey = WIDTH * GREY
 
-        def check(pictures, kept, masked, *completed):
-            for i, p in enumerate(pictures):
+        def check(images, kept, masked, *completed):
+            for i, p in enumerate(images):
                 self.assertEqual(p[:kept] + (HEIGHT - kept) * [grey], masked[i])
                 for row in completed:
                     self.assertEqual(p[:kept], row[i][:kept])
@@ -225,10 +225,10 @@ class TestImages(ProgramTest):
         top, one, two = self.complete(data, 0.5, 5, 2, "--temperature", 0, "--batch", 3)
         check(test, 2, top, one)
         self.assertEqual(one, two)
-        # What the model knows follows from what is given.
-        self.succeed("complete", self.expert, "--out", self.sheet, "--count", 1,
+        # The memorised image is completed from its first rows.
+        self.succeed("complete", self.expert, "--out", self.grid, "--count", 1,
                      "--keep", 0.25, "--times", 1)  # fmt: skip
-        self.assertEqual(self.known, self.read_sheet(2, 1)[1])
+        self.assertEqual(self.known, self.read_grid(2, 1)[1])
         words = ["complete", self.model, "--data", data, "--out", self.work / "none"]
         self.fails(1, [data, "'test' has 5", "--first", "--count"],
                    *words, "--count", 2, "--first", 4)  # fmt: skip
@@ -238,13 +238,13 @@ class TestImages(ProgramTest):
         ours, theirs = os.openpty()
         self.addCleanup(os.close, ours)
         run = subprocess.Popen(
-            [AFT, "sample", self.model, "--out", self.sheet],
+            [AFT, "sample", self.model, "--out", self.grid],
             stdout=subprocess.DEVNULL, stderr=theirs,
         )  # fmt: skip
         os.close(theirs)
         seen = ""
         try:
-            while True:  # ends with an error, when nobody can write any more
+            while True:  # ends with an error once the program has exited
                 seen += os.read(ours, 4096).decode()
         except OSError:
             self.assertEqual(run.wait(timeout=60), 0, seen)
@@ -260,18 +260,18 @@ class TestImages(ProgramTest):
         cifar(data / "data_batch_5.bin")
         test = cifar(data / "test_batch.bin")
         described = json.loads(
-            self.succeed("data", data, "--json", "--sheet", self.sheet).stdout
+            self.succeed("data", data, "--json", "--sheet", self.grid).stdout
         )
         self.assertEqual(32, described["size"])
         self.assertEqual(20000, described["splits"]["train"]["images"])
         self.assertEqual(10000, described["splits"]["test"]["images"])
-        self.assertEqual(train[:2], self.read_sheet(64, 8, 4, 32, 32)[:2])
+        self.assertEqual(train[:2], self.read_grid(64, 8, 4, 32, 32)[:2])
         size = sets(data__height=32, data__width=32, data__valid_images=2)
         self.succeed("train", PRESET, "--data", data, "--out", out, *SMALL, *size,
                      "--steps", 1)  # fmt: skip
-        self.succeed("complete", out, "--out", self.sheet, "--count", 2, "--times", 1,
+        self.succeed("complete", out, "--out", self.grid, "--count", 2, "--times", 1,
                      "--first", 9998, "--scale", 1)  # fmt: skip
-        shown = self.read_sheet(4, 2, 1, 32, 32)
+        shown = self.read_grid(4, 2, 1, 32, 32)
         self.assertEqual([p[:16] + 16 * [32 * GREY] for p in test[2:]], shown[:2])
         self.assertEqual([p[:16] for p in test[2:]], [p[:16] for p in shown[2:]])
         words = ["eval", out, "--images", 3, "--split", "train"]
@@ -302,35 +302,35 @@ class TestImages(ProgramTest):
 
     def test_folders(self):
         data = self.work / "data"
-        kept, wide = [picture(5, 5) for _ in range(13)], picture(5, 10)
+        kept, wide = [random_image(5, 5) for _ in range(13)], random_image(5, 10)
         folder(data, kept[:2])
-        (data / "002.PNG").write_bytes(png(wide))  # its centre is cut out
+        (data / "002.PNG").write_bytes(png(wide))  # cropped to the centre
         (data / "003.JPEG").write_bytes(jpeg((200, 17, 96)))
-        (data / "004.jpg").write_bytes(png(kept[2]))  # what is in it counts
-        (data / "notes.txt").write_text("no picture")
+        (data / "004.jpg").write_bytes(png(kept[2]))  # the format is detected by content
+        (data / "notes.txt").write_text("no image")
         folder(data / "below" / "deep", kept[3:])  # before 'notes', after digits
         flat = [5 * bytes((200, 17, 96))] * 5
         files = [*kept[:2], [row[6:21] for row in wide], flat, kept[2], *kept[3:]]
-        words = ["data", data, "--size", 5, "--sheet", self.sheet]
+        words = ["data", data, "--size", 5, "--sheet", self.grid]
         described = json.loads(self.succeed(*words, "--json").stdout)
         self.assertEqual([5, 14, 1], [
             described["size"], *(described["splits"][s]["images"]
                                  for s in ("train", "test"))])  # fmt: skip
         # Every tenth is a test image; the grid shows the others first.
         self.assertEqual(files[:9] + files[10:] + files[9:10],
-                         self.read_sheet(15, 8, 4, 5, 5))  # fmt: skip
+                         self.read_grid(15, 8, 4, 5, 5))  # fmt: skip
         # Folders named after splits.
         data = self.work / "parts"
         folder(data / "train", kept[:3])
         folder(data / "val", kept[3:5])
-        listed = self.succeed("data", data, "--size", 5, "--sheet", self.sheet).stdout
+        listed = self.succeed("data", data, "--size", 5, "--sheet", self.grid).stdout
         self.assertRegex(listed, r"5x5(?s:.)*train +3 (?s:.)*test +2 ")
-        self.assertEqual(kept[:5], self.read_sheet(5, 5, 4, 5, 5))
+        self.assertEqual(kept[:5], self.read_grid(5, 5, 4, 5, 5))
 
     def test_bad_folders(self):
         data, bad = self.work / "data", self.work / "bad"
-        folder(data, [picture() for _ in range(5)])
-        good = png(picture())
+        folder(data, [random_image() for _ in range(5)])
+        good = png(random_image())
         broken = bytearray(good)
         broken[len(good) // 2] ^= 4
         words = ["train", PRESET, "--out", bad, *SMALL, "--data"]
@@ -345,26 +345,26 @@ class TestImages(ProgramTest):
             (data / name).unlink()
         self.fails(1, [data, "got 5 and 0"], *words, data)
         self.fails(1, [data / "000.png", "folder", "a file"], *words, data / "000.png")
-        self.fails(1, ["/nowhere/pictures", "folder", "nothing"],
-                   *words, "/nowhere/pictures")  # fmt: skip
+        self.fails(1, ["/nowhere/images", "folder", "nothing"],
+                   *words, "/nowhere/images")  # fmt: skip
         empty = self.work / "empty"
         empty.mkdir()
         self.fails(1, [empty, "PNG or JPEG", "none"], *words, empty)
         self.assertFalse(bad.exists())
         # An unreadable image is not skipped.
         (data / "x.png").symlink_to("/nowhere/x.png")
-        with self.subTest("a link to nothing"):
+        with self.subTest("a dangling link"):
             self.fails(1, [data / "x.png"], "data", data)
 
     def test_built_in_and_known_data(self):
-        words = ["data", "built-in-pictures", "--size"]
+        words = ["data", "built-in-images", "--size"]
         described = json.loads(
-            self.succeed(*words, 8, "--json", "--sheet", self.sheet).stdout
+            self.succeed(*words, 8, "--json", "--sheet", self.grid).stdout
         )
         self.assertEqual([8, 2000, 200], [
             described["size"], *(described["splits"][s]["images"]
                                  for s in ("train", "test"))])  # fmt: skip
-        self.assertEqual(64, len({tuple(p) for p in self.read_sheet(64, 8, 4, 8, 8)}))
+        self.assertEqual(64, len({tuple(p) for p in self.read_grid(64, 8, 4, 8, 8)}))
         self.fails(1, ["/nowhere/x.png"], *words, 1, "--sheet", "/nowhere/x.png")
         name = "cifar-10-batches-bin"
         self.assertIn(name, self.succeed("data").stdout)
@@ -423,14 +423,14 @@ class TestImages(ProgramTest):
             self.fails(1, [f"{out}: cannot be written"], command, self.model,
                        "--count", 1, "--out", out)  # fmt: skip
         self.assertEqual(["text"], os.listdir(self.work))
-        # More than a picture can have: 2 x 289 places of 64 times 4 x 6 pixels.
+        # Too large for one image: 2 x 289 images of 64 times 4 x 6 pixels.
         self.fails(1, ["67108864 pixels"], "sample", self.model,
                    "--count", 290, "--columns", 289, "--scale", 64,
-                   "--out", self.sheet)  # fmt: skip
+                   "--out", self.grid)  # fmt: skip
         for option in ("--keep=nan", "--temperature=nan", "--top-p=nan"):
             with self.subTest(option):
                 self.fails(2, [option.split("=")[0]], "complete", self.model, option,
-                           "--out", self.sheet)  # fmt: skip
+                           "--out", self.grid)  # fmt: skip
         for key, word in (
             ("model.length=100", "= 72"),
             ("data.valid_images=0", "data.valid_images"),

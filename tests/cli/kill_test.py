@@ -1,5 +1,5 @@
-"""Runs of `aft train` that are killed again and again at random moments, from
-before their directory exists to their last file, and full disks: the final
+"""Runs of `aft train` that are killed repeatedly at random times, from before
+their directory exists to their last file, and full disks: the final
 result is bit-identical to that of an undisturbed run. Argument: the program.
 AFT_SEED repeats the random choices, up to timing."""
 

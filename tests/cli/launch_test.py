@@ -118,7 +118,7 @@ class Launch(Runs):
                    env=os.environ | alone)  # fmt: skip
         self.assertFalse((self.work / "x").exists())
 
-    def test_other_data_than_rank_0_has(self):
+    def test_data_that_differ_from_those_of_rank_0(self):
         text, other = self.work / "text", self.work / "other"
         text.write_text("a text " * 2000)
         other.write_text("another text " * 2000)
@@ -140,7 +140,7 @@ class Launch(Runs):
             self.assertIn(words, last)
             self.assertIn("expected data.fingerprint", last)
 
-    def test_one_process_a_directory(self):
+    def test_one_process_per_directory(self):
         out = self.work / "run"
         run = self.begin("train", PRESET, "--out", out, *ENDLESS)
         self.await_steps(run, out)

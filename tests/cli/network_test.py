@@ -8,7 +8,7 @@ import signal
 from images import folder, noise
 from program import BENCH, ProgramTest, main, sets
 
-PICTURES = {
+IMAGES = {
     "image-pixelcnn": sets(model__layers=2, model__width=6),
     "image-pixelcnn++": sets(model__filters=4, model__resnets=1, model__mixtures=2),
     "image-pixelsnail": sets(model__filters=4, model__blocks=1, model__resnets=1,
@@ -27,23 +27,23 @@ FEW = sets(data__height=16, data__width=16, data__valid_images=20, train__batch_
            train__ema=0.9)  # fmt: skip
 
 
-class TestPictures(ProgramTest):
-    def test_whole_way(self):
-        for preset, size in PICTURES.items():
+class TestImages(ProgramTest):
+    def test_from_training_to_export(self):
+        for preset, size in IMAGES.items():
             with self.subTest(preset):
-                out, sheet = self.work / preset, self.work / "sheet.png"
+                out, grid = self.work / preset, self.work / "grid.png"
                 words = [preset, *SMALL, *size]
                 self.disturb(out, ["train", *words, "--out", out], [signal.SIGKILL])
                 whole = self.work / (preset + "-whole")
                 self.succeed("train", *words, "--out", whole)
                 self.same_runs(whole, out)
-                judged = json.loads(
+                result = json.loads(
                     self.succeed("eval", out, "--images", 5, "--json").stdout
                 )
-                self.assertLess(judged["bits_per_dim"], 9)
-                self.succeed("sample", out, "--count", 1, "--out", sheet)
+                self.assertLess(result["bits_per_dim"], 9)
+                self.succeed("sample", out, "--count", 1, "--out", grid)
                 self.succeed("complete", out, "--count", 2, "--times", 1, "--keep",
-                             0.9, "--out", sheet)  # fmt: skip
+                             0.9, "--out", grid)  # fmt: skip
                 self.succeed("export", out, "--out", self.work / "weights")
                 config = json.loads((out / "config.json").read_text())["model"]
                 self.assertIn(config.get("network", config.get("mixer")),
@@ -51,7 +51,7 @@ class TestPictures(ProgramTest):
 
     def test_wrong_calls(self):
         out = self.work / "run"
-        self.succeed("train", "image-pixelcnn", *SMALL, *PICTURES["image-pixelcnn"],
+        self.succeed("train", "image-pixelcnn", *SMALL, *IMAGES["image-pixelcnn"],
                      "--steps", 1, "--out", out)  # fmt: skip
         self.fails(1, ["model.network", "pixelcnn"], "train", "--resume", out,
                    "--set", "model.network=pixelcnn++")  # fmt: skip
@@ -68,7 +68,7 @@ class TestPictures(ProgramTest):
 
 
 class TestClasses(ProgramTest):
-    def test_whole_way(self):
+    def test_from_training_to_export(self):
         for preset, size in CLASSES.items():
             with self.subTest(preset):
                 out = self.work / preset
@@ -77,10 +77,10 @@ class TestClasses(ProgramTest):
                 whole = self.work / (preset + "-whole")
                 self.succeed("train", *words, "--out", whole)
                 self.same_runs(whole, out)
-                judged = json.loads(
+                result = json.loads(
                     self.succeed("eval", out, "--images", 20, "--json").stdout
                 )
-                self.assertLessEqual(judged["top1"], judged["top5"])
+                self.assertLessEqual(result["top1"], result["top5"])
                 some = folder(self.work / (preset + "-some"), [noise(20, 20)] * 2)
                 named = json.loads(self.succeed(
                     "classify", out, some, "--top", 2, "--json",

@@ -15,7 +15,7 @@ from ranks import ENDLESS, PRESET, SMALL, SOON, Runs, free_port, ranks_below
 
 
 class Peer(Runs):
-    def lose(self, rank, number, words, processes=2):
+    def check_lost_rank(self, rank, number, words, processes=2):
         out = self.work / f"{rank}-{number}"
         run = self.begin("launch", "-n", processes, "--", "train", PRESET,
                          "--out", out, *ENDLESS)  # fmt: skip
@@ -38,15 +38,15 @@ class Peer(Runs):
         self.succeed("train", "--resume", out, "--set", "train.steps=1")
 
     def test_a_rank_that_is_killed(self):
-        self.lose(1, signal.SIGKILL, "does not respond", processes=4)
-        self.lose(0, signal.SIGKILL, "is gone")
+        self.check_lost_rank(1, signal.SIGKILL, "does not respond", processes=4)
+        self.check_lost_rank(0, signal.SIGKILL, "can no longer be reached")
 
     def test_a_rank_that_hangs(self):
-        self.lose(1, signal.SIGSTOP, "does not respond")
-        self.lose(0, signal.SIGSTOP, "does not respond")
+        self.check_lost_rank(1, signal.SIGSTOP, "does not respond")
+        self.check_lost_rank(0, signal.SIGSTOP, "does not respond")
 
     def test_a_rank_that_dies_in_a_long_validation(self):
-        """A process that is busy for long and waits for nobody ends too."""
+        """A process that is busy for long and not waiting ends too."""
         out = self.work / "run"
         text = self.work / "text"
         text.write_bytes(bytes(range(32, 127)) * 400_000)
@@ -104,7 +104,7 @@ class Peer(Runs):
         self.assertIn("40 processes need 300 open files", last)
         self.assertIn("allows 200", last)
 
-    def test_a_port_that_is_taken(self):
+    def test_a_port_in_use(self):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             s.listen()
@@ -116,7 +116,7 @@ class Peer(Runs):
         self.assertFalse((self.work / "run").exists())
 
     def test_a_rank_0_that_resets_its_connections(self):
-        """As a machine does that begins anew."""
+        """As a machine does when it restarts."""
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             s.listen()
@@ -128,9 +128,10 @@ class Peer(Runs):
                     "MASTER_PORT": str(s.getsockname()[1]),
                 },
             )  # fmt: skip
-            # Whether someone listens, and two of c10d's store; twice.
+            # Three connections, twice: a check that the port listens, and two of
+            # c10d's store.
             taken = [s.accept()[0] for _ in range(6)]
-            taken[4].recv(1)  # a question, whose answer it waits for
+            taken[4].recv(1)  # a request; the process waits for the response
             for one in taken:
                 at_once = struct.pack("ii", 1, 0)
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
@@ -139,9 +140,9 @@ class Peer(Runs):
         self.assertEqual(run.returncode, 3, errors)
         last = errors.splitlines()[-1]
         self.assertIn("aft: [1] rank 0, at 127.0.0.1:", last)
-        self.assertIn("is gone", last)
+        self.assertIn("can no longer be reached", last)
 
-    def test_an_interface_that_is_not_there(self):
+    def test_an_interface_that_does_not_exist(self):
         done = aft("launch", "-n", 2, "--", "train", PRESET, "--out",
                    self.work / "run", *SMALL, "--timeout", "5",
                    env=os.environ | {"GLOO_SOCKET_IFNAME": "none7"})  # fmt: skip
@@ -151,7 +152,7 @@ class Peer(Runs):
 
 
 class Namespaces(Runs):
-    """Two machines, as network namespaces with a wire between them."""
+    """Two machines, simulated by linked network namespaces."""
 
     def setUp(self):
         super().setUp()
@@ -210,8 +211,8 @@ class Namespaces(Runs):
             self.assertEqual(run.returncode, 3, errors)
             last = errors.splitlines()[-1]
             self.assertIn(f"rank {1 - rank}", last)
-            # By what the machine first hears of it.
-            self.assertRegex(last, "does not respond|is gone")
+            # Depends on which error the machine detects first.
+            self.assertRegex(last, "does not respond|can no longer be reached")
 
 
 if __name__ == "__main__":

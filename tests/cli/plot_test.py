@@ -173,7 +173,7 @@ class TestFiles(PlotTest):
                              kernel(layer, head, WINDOW * y + x, taps))  # fmt: skip
                         self.assertAlmostEqual(got, math.expm1(w), 5)
 
-    def test_one_position_a_head(self):
+    def test_one_position_per_head(self):
         out = self.plot("gumbel")
         for i, (_, rows) in enumerate(maps_of(out, "biases")):
             *others, last = [x for row in rows for x in row]
@@ -196,7 +196,7 @@ class TestFiles(PlotTest):
             rows = maps_of(out, "keys-1")[0][1]
             self.assertEqual((len(rows), len(rows[0])), (side // PATCH,) * 2)
 
-    def test_data_that_moved(self):
+    def test_moved_data(self):
         """Completions are skipped, and the other figures are drawn."""
         data, model = self.work / "data", self.work / "model"
         folder(data, [noise(4, 6) for _ in range(30)])

@@ -40,7 +40,7 @@ def aft(*arguments, errors="strict", program=AFT, **options):
 
 
 def sets(**keys):
-    """model__width=16 is --set model.width=16."""
+    """Converts model__width=16 to --set model.width=16."""
     words = (f"{key.replace('__', '.')}={value}" for key, value in keys.items())
     return [word for each in words for word in ("--set", each)]
 
@@ -125,7 +125,7 @@ class ProgramTest(unittest.TestCase):
                     told.append(run.communicate(timeout=TIMEOUT)[0])
                 finally:
                     run.kill()
-            # The latter if it was killed after its last checkpoint.
+            # "already has": it was killed after its last checkpoint.
             if ": done;" in told[-1] or "already has" in told[-1]:
                 self.assertEqual(run.returncode, 0)
                 if len(told) > 1:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def load_tensors(path):
-    """The tensors and the metadata."""
+    """Returns the tensors and the metadata."""
     raw = Path(path).read_bytes()
     (length,) = struct.unpack_from("<Q", raw)
     header = json.loads(raw[8 : 8 + length])

@@ -42,7 +42,7 @@ class TestTrain(ProgramTest):
         self.assertEqual(run.returncode, 0, stderr)
         return stdout
 
-    def test_interrupt_saves_and_says_how_to_resume(self):
+    def test_interrupt_saves_and_prints_how_to_resume(self):
         out = self.work / "run"
         stdout = self.interrupt(out, out / "metrics.jsonl")
         self.assertIn(f"aft train --resume {out}", stdout)
@@ -251,9 +251,9 @@ class TestTrain(ProgramTest):
     def test_curves(self):
         out = self.work / "run"
         self.succeed("train", PRESET, "--out", out, *SMALL)
-        picture = self.work / "curves.svg"
-        self.succeed("curves", out, str(out) + "/", "--out", picture)
-        self.assertIn("at equal time", picture.read_text())
+        chart = self.work / "curves.svg"
+        self.succeed("curves", out, str(out) + "/", "--out", chart)
+        self.assertIn("at equal time", chart.read_text())
         self.fails(1, ["/nowhere/metrics.jsonl"], "curves", "/nowhere")
         self.fails(1, ["/nowhere/x.svg"], "curves", out, "--out", "/nowhere/x.svg")
         self.fails(2, ["at most 16"], "curves", *[out] * 17)
@@ -306,7 +306,7 @@ class TestTrain(ProgramTest):
         for device in ("gpu", "cuda:-1"):
             self.fails(2, ["--device", "cpu, cuda or cuda:1", f"'{device}'"],
                        "train", PRESET, "--device", device)  # fmt: skip
-        self.fails(1, ["device meta", "none of the kind meta"],
+        self.fails(1, ["device meta", "finds no meta device"],
                    "train", PRESET, "--device", "meta")  # fmt: skip
         self.fails(1, ["config.json"], "train", "--resume", self.work)
         self.fails(1, ["model.width", "cannot be changed"],

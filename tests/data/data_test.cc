@@ -203,7 +203,7 @@ TEST(RawImages, BuiltIn) {
   std::vector<uint8_t> again(16 * 12 * 3);
   draw_built_in_image(7, 16, 12, again.data());
   EXPECT_TRUE(std::equal(again.begin(), again.end(), all.train()[7]));
-  // The sky is constant along rows, so many rows have one colour.
+  // The sky is constant along rows: rows without a shape have a single colour.
   int plain_rows = 0;
   for (int64_t i = 0; i < 200; ++i) {
     const uint8_t* row = all.test()[i];

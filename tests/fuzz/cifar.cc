@@ -24,7 +24,7 @@ void check(const std::string& path) {
       aft::fuzz::expect(records[i] <= 9, "a label above 9");
     const aft::io::Image image = cifar_image(&records[7]);
     aft::fuzz::expect(image.rgb[2] == records[7 + 1 + 2 * 32 * 32],
-                      "wrong blue");
+                      "wrong value of the blue channel");
   } catch (const DataError& e) {
     aft::fuzz::expect_message(e.what(), path + ": ");
   }

@@ -38,7 +38,7 @@ inline void expect_message(const std::string& text, const std::string& begin) {
 class MemoryFile {
  public:
   MemoryFile() : fd_(::memfd_create("fuzz", MFD_CLOEXEC)) {
-    expect(fd_ >= 0, "no file in memory");
+    expect(fd_ >= 0, "memfd_create failed");
     path_ = "/proc/self/fd/" + std::to_string(fd_);
   }
   ~MemoryFile() { ::close(fd_); }
@@ -51,12 +51,12 @@ class MemoryFile {
     write(0, data, size);
   }
   void resize(size_t size) {
-    expect(::ftruncate(fd_, static_cast<off_t>(size)) == 0, "no size");
+    expect(::ftruncate(fd_, static_cast<off_t>(size)) == 0, "ftruncate failed");
   }
   void write(size_t at, const uint8_t* data, size_t size) {
     expect(size == 0 || ::pwrite(fd_, data, size, static_cast<off_t>(at)) ==
                             static_cast<ssize_t>(size),
-           "no room for the file");
+           "pwrite failed");
   }
   const std::string& path() const { return path_; }
 

@@ -39,9 +39,9 @@ inline void check_image(const uint8_t* data, size_t size) {
 /// of `size` bytes, which would take most of a second and stall the fuzzer.
 /// Images above the limits are rejected quickly and should be tried.
 inline bool takes_long(uint64_t height, uint64_t width, size_t size) {
-  constexpr uint64_t kMostInAByte = 1032 * 8;  // 1-bit pixels of a PNG
-  const uint64_t pixels = height * width;      // 32 bits each: no overflow
-  return pixels > (1 << 18) && pixels <= kMostInAByte * size &&
+  constexpr uint64_t kMostPixelsPerByte = 1032 * 8;  // 1-bit PNG
+  const uint64_t pixels = height * width;  // 32 bits each: no overflow
+  return pixels > (1 << 18) && pixels <= kMostPixelsPerByte * size &&
          pixels <= static_cast<uint64_t>(io::kMaxPixels);
 }
 

@@ -1,5 +1,5 @@
-// Fuzzes the PNG decoder, with the bytes as they are and with corrected
-// checksums, which a fuzzer would never guess.
+// Fuzzes the PNG decoder, with the original bytes and with corrected checksums,
+// which a fuzzer would never guess.
 #include <algorithm>
 #include <cstring>
 #include <vector>

@@ -1,5 +1,5 @@
 // Decoding truncated, altered or hostile bytes gives a clear error or an image,
-// and never allocates memory on the word of a header alone.
+// and never allocates memory only because a header declares a large size.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -17,7 +17,7 @@ void expect_bad(const std::string& bytes, const std::string& part) {
   expect_error([&] { decode(bytes); }, {"name: ", part});
 }
 
-// ---- PNG by hand ------------------------------------------------------------
+// ---- Handmade PNG -----------------------------------------------------------
 
 std::string big_endian(uint32_t v) {
   return {static_cast<char>(v >> 24), static_cast<char>(v >> 16),
@@ -59,7 +59,7 @@ std::string png_of_size(uint32_t height, uint32_t width) {
   return sealed(png);
 }
 
-// ---- JPEG by hand -----------------------------------------------------------
+// ---- Handmade JPEG ----------------------------------------------------------
 
 std::string segment(char marker, const std::string& data) {
   return std::string("\xff") + marker + big_endian(data.size() + 2).substr(2) +

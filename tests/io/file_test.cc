@@ -1,4 +1,5 @@
-// Files that are replaced in one step, and what is left of those that were not.
+// Reading, appending to and atomically replacing files; removing temporary
+// files.
 #include "aft/io/file.h"
 
 #include <fcntl.h>
@@ -61,8 +62,8 @@ TEST_F(WriteFile, KeepsTheMode) {
   EXPECT_EQ(info.st_mode & 0777, 0640u);
 }
 
-/// Writers of one file, and one who removes what is left over: each text is
-/// whole, and nobody is in another's way.
+/// Several writers of one file, and a thread that removes temporary files of
+/// killed processes: no call fails, and a reader always sees a complete text.
 TEST_F(WriteFile, ConcurrentWriters) {
   const std::string path = directory_ + "/a";
   write_file(path, std::string(5000, 'a'));
@@ -153,7 +154,7 @@ TEST_F(WriteFile, RejectsTargetsThatAreNotRegularFiles) {
   ASSERT_GE(reader, 0);
   refused(pipe);
   char byte;
-  EXPECT_EQ(read(reader, &byte, 1), 0) << "something came through";
+  EXPECT_EQ(read(reader, &byte, 1), 0) << "a byte was written";
   close(reader);
   refused("/dev/full");
   struct stat info;

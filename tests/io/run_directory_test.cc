@@ -78,7 +78,7 @@ TEST(RunLock, AdmitsOneProcess) {
   lock.acquire(d);
 }
 
-TEST(RunLock, CreatesNoRunInPlaceOfAnother) {
+TEST(RunLock, RejectsADirectoryWithARun) {
   const RunDirectory d(new_folder());
   make_directory(d.state());
   write_file(d.checkpoint(), "of a run that was killed at its start");

@@ -1,5 +1,5 @@
-// What the tests of safetensors share: files made by hand in a directory of
-// their own, and the errors that reading or writing them gives.
+// Shared by the tests of safetensors: handmade files in a temporary directory,
+// and the error messages of reading and writing them.
 #pragma once
 
 #include <dirent.h>
@@ -83,7 +83,7 @@ inline std::string mutated(const std::string& good, std::mt19937& random) {
         break;
     }
   }
-  // Half of the time the length follows the edits, so that they get deeper.
+  // In half of the cases, correct the length, so that the reader gets past it.
   const size_t header = static_cast<unsigned char>(good[0]) +
                         256 * static_cast<unsigned char>(good[1]);
   if (pick(2) && bytes.size() > 8) {
@@ -92,8 +92,8 @@ inline std::string mutated(const std::string& good, std::mt19937& random) {
   return bytes;
 }
 
-// Runs body in a child, for limits that must not touch this process. Returns
-// the Error's text, or "no error".
+// Runs body in a child process, for limits that must not affect this process.
+// Returns the message of the Error, or "no error".
 inline std::string error_in_child(const std::function<void()>& body) {
   int ends[2];
   if (pipe(ends) != 0) return "no pipe";
@@ -142,7 +142,7 @@ class SafeTensorsTest : public testing::Test {
   }
 
   void put(const std::string& bytes) const {
-    unlink(path_.c_str());  // ext4 flushes a file cut to 0 and written again
+    unlink(path_.c_str());  // faster: ext4 flushes files that are truncated
     std::ofstream(path_, std::ios::binary) << bytes;
   }
 
@@ -165,7 +165,7 @@ class SafeTensorsTest : public testing::Test {
     try {
       save_safetensors(path_, tensors, {{key, "v"}});
     } catch (const Error& e) {
-      EXPECT_TRUE(listing().empty()) << "a refused save left a file";
+      EXPECT_TRUE(listing().empty()) << "a rejected save left a file";
       return e.what();
     }
     return "no error";

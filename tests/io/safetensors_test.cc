@@ -1,5 +1,5 @@
-// safetensors: what is written is read back, the bytes are those of the format,
-// and no file, however broken, does more than throw an Error that explains it.
+// safetensors: round trips, the exact bytes of the format, and an Error that
+// explains the fault for every invalid file.
 #include "aft/io/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -107,7 +107,7 @@ TEST_F(SafeTensorsTest, SortsDtypesLikeTheReference) {
 }
 
 TEST_F(SafeTensorsTest, ReadsFilesOfOtherWriters) {
-  // No padding, header in another order than the data, a double at an odd
+  // No padding, a header in a different order than the data, a double at an odd
   // address, white space, escapes.
   const std::string header =
       "{ \"d\\u00e4\" : " + entry("", "F64", "[1]", "[1,9]").substr(3) + ",\n" +
@@ -135,7 +135,7 @@ TEST_F(SafeTensorsTest, FindsByNameAndSuggestsTheNearest) {
   EXPECT_EQ(file.find("zzz"), nullptr);
   try {
     file.at("block.0.kay.weight");
-    FAIL() << "found a tensor that is not there";
+    FAIL() << "found a tensor that does not exist";
   } catch (const Error& e) {
     EXPECT_EQ(std::string(e.what()),
               "safetensors '" + path_ +
@@ -342,7 +342,7 @@ TEST_F(SafeTensorsTest, ReplacesFilesAtomically) {
   save_safetensors(path_, {{"x", DType::kF32, {}, &one, 4}});
   ASSERT_EQ(chmod(path_.c_str(), 0640), 0);
   const SafeTensors old = SafeTensors::open(path_);
-  // The old mapping lives on, and may itself be the source.
+  // The old mapping remains valid, and may itself be the source.
   save_safetensors(path_, {old.at("x"), {"y", DType::kF32, {}, &two, 4}});
   EXPECT_EQ(float_of(old.at("x")), one);
   const SafeTensors now = SafeTensors::open(path_);
@@ -379,7 +379,8 @@ TEST_F(SafeTensorsTest, FailedSaveKeepsTheOldFile) {
   });
   EXPECT_EQ(denied,
             "safetensors '" + path_ +
-                "': cannot be written: no file can be created next to it: "
+                "': cannot be written: a temporary file cannot be created next "
+                "to it: "
                 "Permission denied");
   EXPECT_EQ(get(), before);
   EXPECT_EQ(listing().size(), 1u);
@@ -392,11 +393,11 @@ TEST_F(SafeTensorsTest, RejectsTargetsThatAreNotRegularFiles) {
   EXPECT_EQ(error(dir_ + "/no/x"),
             "safetensors '" + dir_ +
                 "/no/x': cannot be written: its directory '" + dir_ +
-                "/no/': No such file or directory");
+                "/no/' cannot be opened: No such file or directory");
   EXPECT_NE(error(dir_).find("not a regular file"), std::string::npos);
   EXPECT_NE(error("/dev/full").find("a regular file"), std::string::npos);
   EXPECT_NE(error("").find("No such file"), std::string::npos);
-  EXPECT_NE(error(dir_ + "/a/").find("its directory"), std::string::npos);
+  EXPECT_NE(error(dir_ + "/a/").find("its directory '"), std::string::npos);
   EXPECT_TRUE(listing().empty());
 }
 

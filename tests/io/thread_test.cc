@@ -1,4 +1,4 @@
-// Readers in many threads at once, as data workers use them.
+// Concurrent readers, as in data workers.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -17,7 +17,7 @@ TEST(Threads, ReadImagesAndTensors) {
     size_t sum = shared.tensors().size() + shared.metadata().size();
     for (const TensorView& t : shared.tensors())
       sum += shared.at(t.name).bytes + static_cast<const uint8_t*>(t.data)[0];
-    // Each in another order, and one that fails, by longjmp, beside the others.
+    // Each thread has a different order. Some calls fail, by longjmp.
     for (size_t i = 0; i < names.size(); ++i) {
       const std::string path = kGolden + names[(from + i) % names.size()];
       const Image image = read_image(path);

@@ -75,7 +75,7 @@ TEST(Band, HostileKeysAndBiases) {
         const Numbers w = turn % 3 != 0
                               ? testing::hostile_biases(random, c.Tq * c.Tk)
                               : biases(c.Tq, c.Tk, turn);
-        const auto some = kind < 2 ? check_here : check;  // for time
+        const auto some = kind < 2 ? check_here : check;  // to save time
         some(full(w), data, kHostile);
         some(local(w, std::max<int64_t>(c.window, 1)), data, kHostile);
         some(local(w, c.window + 1, true), data, kHostile);

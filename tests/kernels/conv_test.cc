@@ -14,8 +14,8 @@ using testing::conv_cases;
 using testing::ConvCase;
 using testing::modes;
 
-/// The kernels have causal sums with causal kernels only; the oracle also with
-/// centred ones.
+/// The kernels support causal sums only with causal kernels; the oracle also
+/// supports them with centred ones.
 bool runs(const ConvCase& c, const Mode& m) { return c.causal == m.causal; }
 
 Operator conv_of(const ConvCase& c, Numbers w, bool only) {

@@ -1,5 +1,5 @@
-// The oracle against tests/golden/golden.safetensors, which make_golden.py, an
-// independent implementation of the paper, computed.
+// The oracle against tests/golden/golden.safetensors, computed by
+// make_golden.py, an independent implementation of the paper.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -86,7 +86,7 @@ TEST(Simple, HugeQueries) {
   }
 }
 
-// Batch rows that are completely masked, and have NaN there.
+// Batch rows that are fully or partly masked; masked keys are NaN.
 TEST(Simple, RowsWithoutKeys) {
   for (bool causal : {false, true}) {
     Data data({3, 9, 9, 5, 5}, {"", causal, false, true}, 8);

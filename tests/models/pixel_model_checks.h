@@ -60,7 +60,7 @@ struct Parts {
 };
 
 /// Changing a sub-pixel leaves all preceding log-probabilities bit-identical,
-/// and changes its own and some later ones.
+/// and changes that of the sub-pixel and some later ones.
 inline void expect_nothing_looks_ahead(PixelModel& model,
                                        const torch::Tensor& values) {
   torch::NoGradGuard no_grad;

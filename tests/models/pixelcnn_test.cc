@@ -39,7 +39,7 @@ struct Place {
   int64_t row, column, channel;
 };
 
-/// The place of the i-th sub-pixel in the order of the model.
+/// The position of the i-th sub-pixel in the order of the model.
 Place place(int64_t i, int64_t W) { return {i / 3 / W, i / 3 % W, i % 3}; }
 
 /// Whether a network that sees `reach` pixels up and to each side lets `to`
@@ -339,7 +339,7 @@ TEST(PixelCNN, InvalidConfigurations) {
 
   PixelCNN model(sized(2, 6));
   has(message([&] { model->log_prob(random_values(1, 4, 5) * 0 - 1); }),
-      "values must be in [0, 256), got some from -1 to -1");
+      "values must be in [0, 256), got values from -1 to -1");
   has(message([&] { model->distribution(random_values(1, 4, 5), 0, 5, 2); }),
       "must be inside [1, 4, 5, 3], got 0, 5 and 2");
 }

@@ -38,7 +38,7 @@ void for_each_causal(const F& f) {
                                       .gate("none")));
 }
 
-/// Biases of the size that training gives them.
+/// Sets the position biases to the magnitude that they have after training.
 void shake_biases(torch::nn::Module& m) {
   at::NoGradGuard no_grad;
   for (auto& p : m.named_parameters(false)) p.value().normal_(0, 1);

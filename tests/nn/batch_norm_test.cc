@@ -91,7 +91,7 @@ TEST(BatchNorm, MatchesTorchOverDimensionOne) {
 }
 
 TEST(BatchNorm, RunningStatisticsMoveByMomentum) {
-  // One channel, 1 2 6: mean 3, variance 14/3 of them, 7 of all.
+  // One channel with values 1, 2, 6: mean 3, variance 14/3 (unbiased: 7).
   BatchNorm m(BatchNormOptions(1));
   const Tensor x = torch::tensor({1., 2., 6.}).view({3, 1}).to(torch::kFloat);
   const Tensor y = m(x);
@@ -178,7 +178,7 @@ TEST(BatchNorm, IsFiniteAtExtremes) {
   for (double scale : {1e-4, 1e3, 1e4}) {
     BatchNorm m(BatchNormOptions(3));
     Tensor x = torch::randn({50, 3}) * scale;
-    x.select(1, 0).fill_(scale);  // no spread at all
+    x.select(1, 0).fill_(scale);  // a variance of 0
     x.requires_grad_(true);
     const Tensor y = m(x);
     y.pow(3).sum().backward();

@@ -75,7 +75,7 @@ Tensor oracle(const Lambda& m, const Tensor& x, int64_t rows, int64_t columns,
   return tensor_of(m->out ? affine(m->out, y) : y).view({B, N, dim});
 }
 
-/// Norms and running statistics of the size that training gives them.
+/// Sets the norms and running statistics to magnitudes as after training.
 void stir(Lambda& m) {
   torch::NoGradGuard no_grad;
   for (BatchNorm* norm : {&m->query_norm, &m->value_norm}) {
@@ -152,7 +152,7 @@ TEST(Lambda, GradientsMatchTheDefinition) {
     Lambda m = make({2, 2, 3, 2, 4, 4, 2, 3, true});
     m->train(training);
     m->to(torch::kDouble);
-    if (!training) {  // which an earlier step must not have moved
+    if (!training) {  // statistics that differ from the initial ones
       EXPECT_FALSE(torch::equal(m->query_norm->running_mean, torch::zeros(6)));
     }
     const Tensor x = torch::randn({2, 6, 4}, torch::kDouble),

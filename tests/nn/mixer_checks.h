@@ -111,7 +111,7 @@ inline void expect_result(Mixer& m, const Tensor& x, const Tensor& mask,
   EXPECT_LE(distance(m.forward(x.to(torch::kFloat), mask), want), single);
 }
 
-/// The gradients of y() by x and all parameters, in double, equal central
+/// The gradients of y() in x and all parameters, in double, equal central
 /// differences of plain() (default: y()), for every `every`-th element of x.
 inline void expect_gradients(torch::nn::Module& m, Tensor x,
                              const std::function<Tensor()>& y,
@@ -177,12 +177,12 @@ inline void expect_causal(Mixer& m, const Tensor& x,
   }
 }
 
-/// Repeated steps equal forward, in double and then in single precision, for m
-/// and a clone in turns, and from the middle on with a copy of the stream. m
-/// remains in single precision. numbers: elements that a stream holds,
-/// initially and at its end; -1: any.
+/// Repeated steps equal forward, in double and then in single precision. m and
+/// a clone alternate; the second half is repeated with a copy of the stream. m
+/// remains in single precision. elements: the number of elements that a stream
+/// holds, initially and at its end; -1: any.
 inline void expect_step_is_forward(Mixer& m, const Tensor& any,
-                                   int64_t numbers = -1) {
+                                   int64_t elements = -1) {
   for (const auto type : {torch::kDouble, torch::kFloat}) {
     m.to(type);
     const double most = type == torch::kDouble ? 1e-12 : 1e-5;
@@ -209,8 +209,8 @@ inline void expect_step_is_forward(Mixer& m, const Tensor& any,
     for (int64_t t = T / 2; t < T; ++t) step(t % 2 ? m : *twin, t, half);
     EXPECT_EQ(stream.position, T);
     EXPECT_EQ(half.position, T);
-    if (numbers < 0) continue;
-    EXPECT_EQ(bytes, numbers * static_cast<int64_t>(x.element_size()));
+    if (elements < 0) continue;
+    EXPECT_EQ(bytes, elements * static_cast<int64_t>(x.element_size()));
     EXPECT_EQ(stream.bytes(), bytes);
   }
 }
@@ -382,10 +382,10 @@ inline void expect_usual_errors(
   });
   expect(mask + "Float [2, 7]", [&] { m->forward(x, torch::zeros({2, 7})); });
   if (!always_causal)
-    expect("streaming needs a causal layer", [&] { m->start(1); });
-  expect("a stream needs B of 1 or more, got 0", [&] { causal->start(0); });
+    expect("streaming requires a causal layer", [&] { m->start(1); });
+  expect("start: B must be 1 or more, got 0", [&] { causal->start(0); });
   ops::Stream stream = causal->start(2);
-  expect("step takes x [B, dim] = [B, 12], got [2, 5]", [&] {
+  expect("step: x must be [B, dim] = [B, 12], got [2, 5]", [&] {
     causal->step(torch::randn({2, 5}), stream);
   });
 }

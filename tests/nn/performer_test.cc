@@ -211,7 +211,7 @@ TEST(Performer, RedrawDependsOnlyOnTheSeed) {
   EXPECT_TRUE(torch::equal(m->omega, other->omega));
   EXPECT_TRUE(torch::equal(never->omega, old));
   const Tensor tenth = m->omega.clone();
-  torch::rand({3});  // torch's own generator has no part in it
+  torch::rand({3});  // the state of torch's generator must have no effect
   m->redraw(15);
   EXPECT_FALSE(torch::equal(m->omega, tenth));
   m->redraw(10);

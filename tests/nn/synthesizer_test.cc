@@ -73,7 +73,7 @@ TEST(Synthesizer, GradientsAreFiniteDifferences) {
       Synthesizer m = make({2, 5, 4, 2, 6}, causal, torch::kDouble);
       const Tensor x = torch::randn({2, 5, 4}, torch::kDouble);
       Tensor mask;
-      if (masked) {  // a hole, and rows that see nothing
+      if (masked) {  // a gap, and rows that see no key
         mask = torch::zeros({2, 5}, torch::kBool);
         mask[0][3] = true;
         mask[1].narrow(0, 0, causal ? 3 : 5).fill_(true);

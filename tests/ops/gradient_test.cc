@@ -223,7 +223,7 @@ TEST(Gradient, NoneRequired) {
 }
 
 // A retained graph can be used twice, and gradients accumulate.
-TEST(Gradient, KeptGraphs) {
+TEST(Gradient, RetainedGraphs) {
   for (const Call& call : calls(true)) {
     SCOPED_TRACE(call.name);
     Tensors t = tensors(call, at::kFloat);

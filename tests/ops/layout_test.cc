@@ -28,7 +28,7 @@ Call rounded(Call call, at::ScalarType type) {
   return call;
 }
 
-// Sums are in float, so that the only error is the rounding of the results.
+// Sums are in float, so the only error is the rounding of the results.
 TEST(Layout, HalfPrecisions) {
   for (bool composite : {false, true}) {
     std::optional<CompositeGuard> guard;

@@ -150,7 +150,7 @@ TEST(Memory, HostileLocal) {
   });
 }
 
-// A T x T buffer is detected: the same measurement of the naive implementation.
+// The same measurement detects the T x T buffer of a naive implementation.
 TEST(Memory, TheTestCanFail) {
   const int64_t T = 4096;
   const double tensors = rise(T, kD, [](const Inputs& x) {

@@ -16,7 +16,7 @@ using testing::modes;
 
 constexpr double kFloat = 5e-6, kDouble = 1e-12;
 
-/// Which path, 0 kernels, 1 composite; and by which call.
+/// Compares the kernels and the composite path with the oracle, in both types.
 void check(const Call& call, double scale = 1) {
   SCOPED_TRACE(call.name);
   const Outcome want = expected(call);

@@ -1,5 +1,5 @@
-// Classification: the targets of the loss, exact resume
-// of the data, accuracy, and configurations that make no sense.
+// Classification: the targets of the loss, reproducible examples, accuracy, and
+// invalid configurations.
 #include "aft/tasks/classification.h"
 
 #include <gtest/gtest.h>
@@ -41,9 +41,8 @@ std::string failure(const std::function<void()>& f) {
 }
 
 TEST(Train, LossIsThatOfTheMixedTargets) {
-  // With a head that says nothing, the loss is log(6) for any target that sums
-  // to one; with a head that always says class c, it shows what share class c
-  // has.
+  // With a uniform output, the loss is log(6) for any target that sums to 1; if
+  // the output favours class c, the loss gives the share of class c.
   Json json = small_json();
   auto task = small_task(json);
   auto* model = task->model().as<models::ClassifierImpl>();
@@ -62,9 +61,7 @@ TEST(Train, LossIsThatOfTheMixedTargets) {
   EXPECT_NEAR(mean, lse - 5. / 6, 1e-4);
 }
 
-TEST(Train, SmoothingAndMixing) {
-  // A head that knows nothing but class 0, batches of one image per class:
-  // loss = lse - 5 (share of class 0), share = 1/6 for any mixing.
+TEST(Train, WithoutSmoothingAndMixingTargetsAreOneHot) {
   Json json = small_json();
   json["data"]["mixup"] = 0, json["data"]["cutmix"] = 0;
   json["data"]["smoothing"] = 0;
@@ -73,14 +70,14 @@ TEST(Train, SmoothingAndMixing) {
   torch::NoGradGuard no_grad;
   model->head->weight.zero_(), model->head->bias.zero_();
   model->head->bias[0] = 40;
-  // Without smoothing each image costs 40 or nothing.
+  // The output is class 0 with a margin of 40: the loss of an image is 0 or 40.
   std::set<int64_t> costs;
   for (int64_t i = 0; i < 30; ++i)
     costs.insert(std::llround(task->loss(i, 1, 1).item<double>()));
   EXPECT_EQ(costs, (std::set<int64_t>{0, 40}));
 }
 
-TEST(Train, ExamplesDoNotDependOnWhatWasAskedBefore) {
+TEST(Train, ExamplesDoNotDependOnEarlierCalls) {
   auto a = small_task(), b = small_task();
   torch::NoGradGuard no_grad;
   std::vector<double> first;
@@ -91,7 +88,7 @@ TEST(Train, ExamplesDoNotDependOnWhatWasAskedBefore) {
   EXPECT_NE(first[0], first[1]);
 }
 
-TEST(Train, RepeatsAugmentAnew) {
+TEST(Train, OrderRepeatsItems) {
   data::Order order(10, 1, 3);
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     std::set<int64_t> seen;
@@ -115,7 +112,7 @@ TEST(Train, Validates) {
   EXPECT_GT(v.score, 0);
 }
 
-TEST(Evaluate, CountsWhatIsRight) {
+TEST(Evaluate, CountsCorrectPredictions) {
   const auto dataset = data::LabelledImages::open("", 30, 32);
   models::ClassifierConfig c;
   c.mixer = "aft-simple", c.layers = 1, c.width = 8, c.patch = 8;
@@ -124,7 +121,8 @@ TEST(Evaluate, CountsWhatIsRight) {
   torch::NoGradGuard no_grad;
   model->head->weight.zero_();
   for (int64_t i = 0; i < 6; ++i)
-    model->head->bias[i] = static_cast<double>(-i);  // says 0, then 1, ...
+    model->head->bias[i] =
+        static_cast<double>(-i);  // ranks class 0 first, then 1, ...
   LabelledConfig how;
   how.height = how.width = 32;
   const std::vector<int64_t> same{0, 1, 2, 3, 4, 5};
@@ -205,8 +203,8 @@ TEST(Config, FollowsTheMixerAndTheData) {
       std::string::npos);
 }
 
-/// A network that is no Classifier goes the same way: trained, validated with
-/// its running statistics, refused where it cannot do what is asked.
+/// A network other than Classifier: trained, validated with its running
+/// statistics, and rejected with options that it does not support.
 TEST(Train, AResNetLearns) {
   Json json = small_json();
   json["model"] = {
@@ -231,14 +229,13 @@ TEST(Train, AResNetLearns) {
             std::string::npos);
 }
 
-TEST(Config, EveryPresetMakesItsNetwork) {
+TEST(Config, EveryPresetCreatesItsNetwork) {
   int found = 0;
   for (const Preset& p : presets()) {
     if (task_kind(p.config).name != "classification") continue;
     const Json config = classification_kind().complete(p.config);
     ++found;
-    if (config["model"]["width"] > 192)
-      continue;  // large: they take their time
+    if (config["model"]["width"] > 192) continue;  // large models take too long
     int64_t parameters = 0;
     for (const auto& x : classification_kind().model(config)->parameters())
       parameters += x.numel();
@@ -251,7 +248,7 @@ TEST(Config, EveryPresetMakesItsNetwork) {
   EXPECT_GE(found, 30);
 }
 
-TEST(RealData, DeiTTinyIsAsGoodAsItIs) {
+TEST(RealData, DeiTTinyReachesItsAccuracy) {
   const char* data = std::getenv("AFT_DATA");
   if (!data) GTEST_SKIP() << "AFT_DATA is not set";
   const std::string root = data;
@@ -267,11 +264,12 @@ TEST(RealData, DeiTTinyIsAsGoodAsItIs) {
   data::LabelledPart part;  // of all classes
   for (size_t i = 0; i < 1000; i += 10) part.push_back(dataset.test()[i]);
   LabelledConfig how;
-  how.crop = 1;  // they are cut already
+  how.crop = 1;  // the images are already cropped
   const Accuracy a =
       evaluate(*model, dataset, part,
                match_classes(dataset.classes(), dataset.classes()), how, 10);
-  // Of all 1000 it is 71.1 % and 89.4 %; two standard deviations of 100.
+  // 71.1 % and 89.4 % on all 1000 images; bounds of two standard deviations for
+  // 100 images.
   EXPECT_NEAR(a.top1, 0.711, 0.09);
   EXPECT_NEAR(a.top5, 0.894, 0.06);
 }

@@ -167,7 +167,7 @@ TEST(ImageModel, CompletionsStartWithTheGivenValues) {
       ASSERT_EQ(got[i].size(), static_cast<size_t>(kSize));
       EXPECT_TRUE(std::equal(given[i].begin(), given[i].end(), got[i].begin()));
     }
-    EXPECT_NE(got[0], got[4]);  // the same beginning, drawn twice
+    EXPECT_NE(got[0], got[4]);  // the same start, sampled twice
     EXPECT_EQ(got, model.complete(s, given));
     s.first = 4;  // the fifth alone
     EXPECT_EQ(model.complete(s, {given[4]})[0], got[4]);

@@ -1,4 +1,4 @@
-// Autoregressive images: configuration, training.
+// Autoregressive image models: configuration and training.
 #include "aft/tasks/image.h"
 
 #include <gtest/gtest.h>
@@ -83,7 +83,7 @@ TEST(ImageConfig, LengthFollowsFromTheSize) {
 
 /// The paper prints the parameters of an AFT layer of the CIFAR-10 models: 0.6
 /// and 9.6 million.
-TEST(ImagePresets, ParametersOfALayerAreThePapers) {
+TEST(ImagePresets, ParametersPerLayerMatchThePaper) {
   const auto mixer = [](const std::string& name) {
     Json j = preset(name).config;
     j["model"]["layers"] = 1;
@@ -105,7 +105,7 @@ TEST(ImagePresets, ParametersOfALayerAreThePapers) {
   EXPECT_EQ(mixer("cifar10-transformer-24x256"), 4 * 256 * 257);
 }
 
-TEST(ImageTask, TheSameExamplesEachTime) {
+TEST(ImageTask, ExamplesAreReproducible) {
   const ImageConfig c = local();
   const auto open = [&] { return data::RawImages::open("", 3, 2, 5); };
   ImageTask a(c, open()), b(c, open());
@@ -115,8 +115,8 @@ TEST(ImageTask, TheSameExamplesEachTime) {
   EXPECT_NE(first, later);
   EXPECT_EQ(b.loss(1895, 3, 1).item<double>(), later);  // in any order
   EXPECT_EQ(b.loss(0, 3, 1).item<double>(), first);
-  // The same images in another epoch are augmented otherwise: the loss of
-  // all of them is another one.
+  // The next epoch augments the same images differently, so the loss over all
+  // images differs.
   EXPECT_NE(a.loss(0, 1995, 1).item<double>(),
             a.loss(1995, 1995, 1).item<double>());
   ImageConfig plain = c;

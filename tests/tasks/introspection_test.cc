@@ -84,7 +84,7 @@ TEST(Biases, AreAveragedOverBlocksForManyPositions) {
   ASSERT_EQ(small.values.sizes(), (at::IntArrayRef{1, 3, 3}));
   for (int64_t i = 0; i < 3; ++i) {
     for (int64_t j = 0; j < 3; ++j) {
-      double sum = 0, n = 0;  // of what is seen
+      double sum = 0, n = 0;  // over positions that are not masked
       for (int64_t t = 3 * i; t < std::min<int64_t>(7, 3 * i + 3); ++t) {
         for (int64_t k = 3 * j; k < std::min<int64_t>(7, 3 * j + 3); ++k) {
           const double x = whole.values[0][t][k].item<double>();

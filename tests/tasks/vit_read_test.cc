@@ -201,7 +201,7 @@ TEST(ReadVit, ErrorsNameFileTensorAndShape) {
   }
 }
 
-/// Any set of tensors is read, or an io::Error says why not.
+/// Any set of tensors is either read or rejected with an io::Error.
 TEST(ReadVit, NeverCrashes) {
   Size s;
   s.d = 8, s.classes = 3;

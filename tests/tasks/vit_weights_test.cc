@@ -152,7 +152,7 @@ TEST(Transfer, OtherClassesAndOtherGrid) {
   EXPECT_TRUE(same(to, models::interpolate_positions(from, 1, 3, 3, 2, 5)));
   EXPECT_TRUE(same(to[0], from[0]));
 
-  // 4 x 9 positions are as many as 6 x 6, but different ones.
+  // 4 x 9 has as many positions as 6 x 6, but on a different grid.
   Size s;
   s.side = 6;
   const ClassifierWeights six = read_vit(save(timm(s)));
@@ -253,7 +253,7 @@ TEST(Initialise, BiasesKeepTheirMeaning) {
   EXPECT_EQ(fresh(conv, c), Names{});
   c = full->config, c.classes = 2;
   EXPECT_EQ(fresh(full, c), (Names{"head.weight", "head.bias"}));
-  c = full->config, c.rows = 1, c.columns = 9;  // as many places
+  c = full->config, c.rows = 1, c.columns = 9;  // the same number of positions
   EXPECT_EQ(fresh(full, c), (Names{"mixer.u", "mixer.v"}));
   EXPECT_EQ(fresh(full, other(vit, "attention")->config),
             (Names{"mixer.qkv.weight", "mixer.qkv.bias"}));

@@ -250,8 +250,8 @@ TEST_F(Crash, ResumedRun) {
   disturb(begin);
 }
 
-/// Each call by itself survives a power failure after it has returned: in the
-/// runs above, calls make up for each other.
+/// The effect of each call survives a power failure once it has returned. In
+/// the runs above, a later call could hide a missing sync.
 TEST_F(Crash, CompletedWritesSurvivePowerFailure) {
   const std::string root = work_ + "/lasts";
   fs::create_directory(root);

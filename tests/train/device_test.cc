@@ -32,14 +32,14 @@ TEST(Device, IsParsedFromItsName) {
     }
     return "no error";
   };
-  EXPECT_EQ(words("xpu:3"), "device xpu:3: this machine has 1 of them");
+  EXPECT_EQ(words("xpu:3"), "device xpu:3: this machine has 1 xpu device");
   environment.local_size = 2;
   EXPECT_EQ(words("xpu"),
-            "device xpu: this machine has 1 of them, for 2 processes");
+            "device xpu: this machine has 1 xpu device, for 2 processes");
   EXPECT_EQ(words("cuda"),
-            "device cuda: this LibTorch has none of the kind cuda here");
+            "device cuda: LibTorch finds no cuda device on this machine");
   EXPECT_EQ(words("meta"),
-            "device meta: this LibTorch has none of the kind meta here");
+            "device meta: LibTorch finds no meta device on this machine");
   for (const char* name : {"", "gpu", "cuda:", "cuda:-1", "cpu:x"})
     EXPECT_THROW(device_for(name, environment), std::invalid_argument) << name;
 }

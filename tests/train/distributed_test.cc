@@ -68,7 +68,7 @@ TEST(Distributed, ResumesWithAnotherNumberOfProcesses) {
   EXPECT_TRUE(torch::equal(train(language(), 2, parts), straight));
 }
 
-TEST(Distributed, RejectsWhatCannotBeSplit) {
+TEST(Distributed, RejectsUnsupportedBatchesAndModels) {
   const auto refused = [](const Json& config, int N, const std::string& words) {
     std::vector<std::unique_ptr<Trained>> runs;
     for (int r = 0; r < N; ++r)

@@ -34,8 +34,8 @@ enum class Fault {
   kBroken,          // EIO, once
   kKilled,          // the process ends before the operation
   kTorn,            // half is written, then the process ends
-  kNoPower,         // what was written and not synced is lost, names stay
-  kNoPowerNoNames,  // so are new names in directories that were not synced
+  kNoPower,         // unsynced data are lost, names stay
+  kNoPowerNoNames,  // also new names in unsynced directories
 };
 
 struct Operation {
@@ -43,7 +43,7 @@ struct Operation {
 };
 
 struct Disk {
-  std::string root;  // empty: everything goes through
+  std::string root;  // empty: no faults and no records
   Fault fault = Fault::kNone;
   size_t at = 0;
   std::vector<Operation> seen;
@@ -150,7 +150,7 @@ inline int rename_at(int from_dir, const char* from_name, int to_dir,
   const std::string from = path_of(from_dir, from_name),
                     to = path_of(to_dir, to_name);
   if (const int e = next("rename", to)) return failed(e);
-  std::string kept;  // the old file, outside, should power fail
+  std::string kept;  // the old file, kept outside of root for a power failure
   if (watched(to)) {
     kept = disk.root + ".old-" + std::to_string(disk.seen.size());
     if (::link(to.c_str(), kept.c_str()) != 0) kept.clear();
@@ -232,7 +232,7 @@ extern "C" ssize_t write(int fd, const void* data, size_t bytes) {
   if (e > 0) return failed(e);
   struct stat now;
   if (watched(path) && ::fstat(fd, &now) == 0)
-    disk.synced.emplace(path, now.st_size);  // unless it is there
+    disk.synced.emplace(path, now.st_size);  // keeps an earlier entry
   const ssize_t n =
       ::syscall(SYS_write, fd, data, e < 0 ? (bytes + 1) / 2 : bytes);
   if (e < 0 && disk.fault == Fault::kTorn) disk.gone = true;
@@ -259,7 +259,7 @@ extern "C" int close(int fd) {
   const bool writes = (::fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
   const int e = watched(path) && writes ? next("close", path) : 0;
   const long result =
-      ::syscall(SYS_close, fd);  // as Linux does, whatever it says
+      ::syscall(SYS_close, fd);  // Linux closes it even after an error
   return e ? failed(e) : static_cast<int>(result);
 }
 

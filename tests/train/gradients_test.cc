@@ -34,7 +34,7 @@ torch::Tensor rows(int rank) {
   return torch::arange(24).reshape({3, 8}).to(torch::kFloat) / 10 + rank;
 }
 
-constexpr int64_t kSmall = 8 * 8 * 4 + 100;  // a layer a bucket, or less
+constexpr int64_t kSmall = 8 * 8 * 4 + 100;  // at most one layer per bucket
 
 TEST(Gradients, AreSummedOverAllProcesses) {
   for (const int64_t bytes : {int64_t{1}, kSmall, int64_t{1} << 20}) {

@@ -44,7 +44,7 @@ TEST(Group, SumsAndBroadcasts) {
 TEST(Group, OverlappingSumsAreBitIdenticalInAllRanks) {
   std::vector<torch::Tensor> all(4);
   in_ranks(4, 20, [&](Group& g) {
-    torch::manual_seed(7);  // of a generator that threads share: any numbers
+    torch::manual_seed(7);  // shared by the threads: any values
     std::vector<torch::Tensor> x;
     std::vector<int64_t> numbers;
     for (int i = 0; i < 5; ++i) {
@@ -165,7 +165,7 @@ TEST(Group, NamesARankThatDiesWhileConnecting) {
   LaunchEnvironment other = environment;
   other.rank = 1;
   const Store store = meet(other, false, std::chrono::seconds(20));
-  store->set("beat/1", {'0', ' ', '0'});  // its last sign of life
+  store->set("beat/1", {'0', ' ', '0'});  // its last heartbeat
   first.join();
   EXPECT_NE(said.find("rank 1 does not respond"), std::string::npos) << said;
   EXPECT_LT(seconds_since(begin), 15);  // ten timeouts are 20
@@ -205,8 +205,8 @@ TEST(Group, ReportsAFailureWhileConnecting) {
   EXPECT_LT(seconds_since(begin), 15);
 }
 
-/// A rank that fails by itself throws its own error, not PeerError.
-TEST(Group, RankThatCannotListenSaysWhy) {
+/// A rank with a local failure throws that error, not PeerError.
+TEST(Group, RankThatCannotListenThrowsItsOwnError) {
   LaunchEnvironment environment;
   environment.size = 2, environment.port = free_port();
   const int fd = listening(environment.port);
@@ -225,8 +225,8 @@ TEST(Group, RankThatCannotListenSaysWhy) {
   close(fd);
 }
 
-/// A busy process that waits for nothing is also told.
-TEST(Group, BusyRankIsToldThatItIsStuck) {
+/// A busy process that is not waiting is notified by on_stuck.
+TEST(Group, BusyRankIsNotifiedOfAFailure) {
   std::promise<std::string> said;
   std::promise<void> met;
   LaunchEnvironment environment;

@@ -63,7 +63,7 @@ TEST(LaunchEnvironment, Slurm) {
                  {"SLURM_STEP_NODELIST", "gpu[007-009,12],x1"},
                  {"SLURM_JOB_ID", "30001"}};
   expect(environment(v), 3, 4, 1, "gpu007", 15017);
-  v["SLURM_STEP_ID"] = "3";  // beside it
+  v["SLURM_STEP_ID"] = "3";  // another step of the same job
   expect(environment(v), 3, 4, 1, "gpu007", 15020);
   v["MASTER_ADDR"] = "elsewhere", v["MASTER_PORT"] = "99";
   expect(environment(v), 3, 4, 1, "elsewhere", 99);

@@ -47,7 +47,7 @@ TEST(Metrics, AreReadAsTheyWereWritten) {
   EXPECT_EQ(lines[1].value("kernel_top"), 0);
 }
 
-TEST(Metrics, SkipWhatIsNotALine) {
+TEST(Metrics, InvalidLinesAreSkipped) {
   EXPECT_TRUE(read_metrics(new_folder() + "/none").empty());
   const std::string path = written();
   const std::string deep(100000, '[');

@@ -14,7 +14,8 @@
 
 namespace aft::train {
 
-/// A socket at this port of this machine, 0: at a free one, which it is then.
+/// A socket bound to `port` on the loopback interface. If port is 0, chooses a
+/// free port and stores it in `port`.
 inline int bound(uint16_t& port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
   EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
@@ -30,8 +31,8 @@ inline int bound(uint16_t& port) {
   return fd;
 }
 
-/// The system assigns it to no other process while this one lives, but
-/// listening on it is possible.
+/// A port that the system assigns to no other process during the lifetime of
+/// this one, and on which a process can still listen.
 inline uint16_t free_port() {
   uint16_t port = 0;
   bound(port);

@@ -302,7 +302,7 @@ TEST(Trainer, ResumeRemovesTemporaryFiles) {
   for (const std::string& path : {dead, other, lives})
     std::ofstream(path) << "x";
   const int fd = open(lives.c_str(), O_RDONLY);
-  ASSERT_EQ(flock(fd, LOCK_EX), 0);  // as who writes it does
+  ASSERT_EQ(flock(fd, LOCK_EX), 0);  // like the process that writes it
   ASSERT_FALSE(run(c, directory, 1));
   EXPECT_FALSE(std::ifstream(dead).good());
   EXPECT_FALSE(std::ifstream(other).good());

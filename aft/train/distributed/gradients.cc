@@ -17,19 +17,19 @@ Gradients::Gradients(const torch::nn::Module& model, Group& group,
   for (size_t begin = 0; begin < slots_.size();) {
     Bucket bucket;
     const at::TensorOptions options = slots_[begin].parameter.options();
-    int64_t numbers = 0;
+    int64_t elements = 0;
     size_t end = begin;
     for (; end < slots_.size(); ++end) {
       const torch::Tensor& p = slots_[end].parameter;
-      const int64_t bytes = (numbers + p.numel()) * p.element_size();
+      const int64_t bytes = (elements + p.numel()) * p.element_size();
       if (p.scalar_type() != c10::typeMetaToScalarType(options.dtype()) ||
           (end > begin && bytes > bucket_bytes))
         break;
       slots_[end].bucket = buckets_.size();
       bucket.slots.push_back(end);
-      numbers += p.numel();
+      elements += p.numel();
     }
-    bucket.values = at::zeros({numbers}, options.requires_grad(false));
+    bucket.values = at::zeros({elements}, options.requires_grad(false));
     int64_t at = 0;
     for (; begin < end; ++begin) {
       torch::Tensor& p = slots_[begin].parameter;
@@ -55,10 +55,10 @@ Gradients::~Gradients() = default;
 
 void Gradients::reached(size_t slot) {
   Slot& s = slots_[slot];
-  TORCH_CHECK(!s.unused, "gradients: a parameter of shape ",
-              s.parameter.sizes(),
-              " had no gradient in the first step, and now has one: with "
-              "several processes that must not change");
+  TORCH_CHECK(
+      !s.unused, "gradients: a parameter of shape ", s.parameter.sizes(),
+      " had no gradient in the first step but has one now; with several "
+      "processes, the parameters that have gradients must not change");
   s.reached = true;
   if (!expecting_) return;
   TORCH_CHECK(buckets_[s.bucket].left-- > 0, "gradients: a parameter of shape ",

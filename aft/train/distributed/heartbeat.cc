@@ -13,7 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBeat(500);
-constexpr int64_t kBeats = 4;  // two seconds without a beat count as silence
+constexpr int64_t kBeats = 4;  // a rank without a beat for this long is silent
 constexpr int kPatience = 10;  // timeouts before a live rank counts as late
 
 std::string text_of(const std::vector<uint8_t>& bytes) {
@@ -38,6 +38,7 @@ std::string named(const std::vector<int>& ranks) {
 }
 
 constexpr char kSilent[] = " does not respond: dead, hanging or disconnected";
+constexpr char kUnreachable[] = " can no longer be reached";
 
 std::string silence(const std::vector<int>& ranks) {
   return named(ranks) +
@@ -59,7 +60,7 @@ Heartbeat::Heartbeat(const LaunchEnvironment& environment, milliseconds timeout,
       store_(std::move(store)),
       on_stuck_(std::move(on_stuck)) {}
 
-std::string Heartbeat::seen() const {
+std::string Heartbeat::observer() const {
   return " (seen by rank " + std::to_string(environment_.rank) + ")";
 }
 
@@ -74,15 +75,15 @@ void Heartbeat::gather(const std::string& address) {
     changed_.wait_for(lock, timeout_ + 2 * kBeats * kBeat,
                       [&] { return pending->done; });
     if (!pending->done)
-      throw PeerError(host_of(environment_) + kSilent + seen());
+      throw PeerError(host_of(environment_) + kSilent + observer());
     if (!pending->error.empty())
-      throw PeerError(host_of(environment_) + " is gone");
+      throw PeerError(host_of(environment_) + kUnreachable);
     if (!why->empty()) throw PeerError(*why);
     answered_ = Clock::now();
   }
   std::thread([self = shared_from_this()] { self->run(); }).detach();
   if (on_stuck_)
-    std::thread([self = shared_from_this()] { self->guard(); }).detach();
+    std::thread([self = shared_from_this()] { self->run_watchdog(); }).detach();
 }
 
 /// Returns why the group cannot form; "" if it has formed.
@@ -102,7 +103,8 @@ std::string Heartbeat::join(const std::string& address) {
   std::string why;
   const Clock::time_point end = Clock::now() + timeout_;
   for (;;) {
-    if (const std::string fault = said(); !fault.empty()) return fault;
+    if (const std::string fault = reported_fault(); !fault.empty())
+      return fault;
     if (store_->check(keys)) break;
     if (Clock::now() >= end) {
       std::vector<int> missing;
@@ -124,15 +126,15 @@ std::string Heartbeat::join(const std::string& address) {
             "network interface";
   }
   if (why.empty()) return "";
-  tell(why);
-  linger();
+  report_fault(why);
+  wait_for_readers();
   const std::lock_guard<std::mutex> lock(mutex_);
   return fault_;
 }
 
 /// Gives the others time to read the reported fault. Rank 0 waits longest,
 /// since the store ends with it.
-void Heartbeat::linger() const {
+void Heartbeat::wait_for_readers() const {
   std::this_thread::sleep_for(environment_.rank == 0 ? kBeats * kBeat : kBeat);
 }
 
@@ -150,11 +152,11 @@ void Heartbeat::fail(const std::string& why) {
   }
   if (!known) {
     const std::shared_ptr<PendingOperation> told =
-        begin([this, fault] { tell(fault); });
+        begin([this, fault] { report_fault(fault); });
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait_for(lock, 10 * kBeat, [&] { return told->done; });
   }
-  if (!known || environment_.rank == 0) linger();
+  if (!known || environment_.rank == 0) wait_for_readers();
   const std::lock_guard<std::mutex> lock(mutex_);
   stop_ = true;
   changed_.notify_all();
@@ -168,7 +170,7 @@ bool Heartbeat::leave() {
 }
 
 /// Rank 0 leaves last: the others use its store until they have left.
-void Heartbeat::see_off() {
+void Heartbeat::wait_for_leaving() {
   const Clock::time_point end = Clock::now() + 2 * kBeats * kBeat;
   int64_t gone = store_->add("left", 1);
   while (environment_.rank == 0 && gone < environment_.size &&
@@ -187,11 +189,11 @@ void Heartbeat::set_fault(const std::string& why) {
 }
 
 /// Reports a fault. The first report wins, so all processes agree on it.
-void Heartbeat::tell(const std::string& why) {
+void Heartbeat::report_fault(const std::string& why) {
   set_fault(text_of(store_->compareSet("fault", bytes_of(""), bytes_of(why))));
 }
 
-std::string Heartbeat::said() {
+std::string Heartbeat::reported_fault() {
   return text_of(store_->compareSet("fault", bytes_of(""), bytes_of("")));
 }
 
@@ -202,16 +204,17 @@ void Heartbeat::check() {
 
 // ---- background threads -----------------------------------------------------
 
-void Heartbeat::answer() {
+void Heartbeat::record_answer() {
   const std::lock_guard<std::mutex> lock(mutex_);
   answered_ = Clock::now();
 }
 
-/// What to say of the store's host after a request has failed: at once if the
-/// host has gone, or by c10d's timeout.
-std::string Heartbeat::lost() {
+/// Describes the host of the store after a failed request: unreachable if the
+/// request failed at once, silent if it timed out in c10d.
+std::string Heartbeat::describe_lost_store() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return Clock::now() - answered_ > timeout_ ? kSilent + seen() : " is gone";
+  return Clock::now() - answered_ > timeout_ ? kSilent + observer()
+                                             : kUnreachable;
 }
 
 void Heartbeat::beat(int64_t count) {
@@ -226,7 +229,7 @@ Heartbeat::Beat Heartbeat::beat_of(int rank) {
   Beat out;
   out.count = std::strtoll(text.c_str(), &end, 10);
   out.entered = std::strtoll(end, nullptr, 10);
-  answer();
+  record_answer();
   return out;
 }
 
@@ -237,13 +240,13 @@ std::vector<Heartbeat::Beat> Heartbeat::beats() {
 }
 
 /// Called at beat `count` of this process. Time is counted in beats, so that a
-/// suspended machine does not blame others.
-void Heartbeat::look_after_next(int64_t count) {
+/// process that was suspended does not report others as failed.
+void Heartbeat::check_next_rank(int64_t count) {
   const int next = (environment_.rank + 1) % environment_.size;
   const Beat now = beat_of(next);
   if (now.count != next_count_) next_count_ = now.count, next_since_ = count;
   if (count - next_since_ > std::max(2 * kBeats, timeout_ / kBeat))
-    tell(silence({next}) + seen());
+    report_fault(silence({next}) + observer());
 }
 
 void Heartbeat::run() {
@@ -253,35 +256,36 @@ void Heartbeat::run() {
     int64_t since = 0, look = 0;
     for (int64_t count = 1;; ++count) {
       beat(count);
-      if (const std::string fault = said(); !fault.empty()) {
+      if (const std::string fault = reported_fault(); !fault.empty()) {
         set_fault(fault);
         break;
       }
-      answer();
-      look_after_next(count);
+      record_answer();
+      check_next_rank(count);
       int64_t span = kBeats;
       {
         std::unique_lock<std::mutex> lock(mutex_);
-        changed_.wait_for(lock, kBeat, [&] { return stop_ || look_ != look; });
+        changed_.wait_for(lock, kBeat,
+                          [&] { return stop_ || search_number_ != look; });
         if (stop_) {
           leaving = leaving_;
           break;
         }
-        if (look_ != look) look = look_, before.clear();
-        if (!asked_) continue;
+        if (search_number_ != look) look = search_number_, before.clear();
+        if (!search_pending_) continue;
         if (!urgent_) span = std::max(span, timeout_ / 2 / kBeat);
       }
       if (before.empty()) {
         before = beats(), since = count;
       } else if (count >= since + span) {
-        if (judge(before, beats())) break;
+        if (report_failed_ranks(before, beats())) break;
         before.clear();
       }
     }
-    if (leaving) see_off();
+    if (leaving) wait_for_leaving();
   } catch (const std::exception&) {
     // After the last exchange, a lost store does not matter.
-    if (!leaving) set_fault(host_of(environment_) + lost());
+    if (!leaving) set_fault(host_of(environment_) + describe_lost_store());
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   finished_ = true;
@@ -290,7 +294,7 @@ void Heartbeat::run() {
 
 /// Checks that this process notices a fault. Time is counted in iterations, as
 /// above.
-void Heartbeat::guard() {
+void Heartbeat::run_watchdog() {
   std::unique_lock<std::mutex> lock(mutex_);
   const int64_t most = std::max(kBeats, timeout_ / kBeat);
   for (int64_t broken = 0; broken <= most;) {
@@ -300,15 +304,15 @@ void Heartbeat::guard() {
     broken = silent || !fault_.empty() ? broken + 1 : 0;
   }
   const std::string why =
-      fault_.empty() ? host_of(environment_) + kSilent + seen() : fault_;
+      fault_.empty() ? host_of(environment_) + kSilent + observer() : fault_;
   lock.unlock();
   on_stuck_(why);
 }
 
 /// Finds the failed ranks by comparing two sets of beats. False if there are
 /// none yet.
-bool Heartbeat::judge(const std::vector<Beat>& before,
-                      const std::vector<Beat>& now) {
+bool Heartbeat::report_failed_ranks(const std::vector<Beat>& before,
+                                    const std::vector<Beat>& now) {
   std::vector<int> silent, late;
   for (int r = 0; r < environment_.size; ++r) {
     const size_t i = static_cast<size_t>(r);
@@ -318,23 +322,25 @@ bool Heartbeat::judge(const std::vector<Beat>& before,
   std::string last;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    last = last_resort_;
+    last = fallback_error_;
     if (!late_) late.clear();
     if (silent.empty() && last.empty()) {  // all are alive: keep waiting
-      asked_ = urgent_ = false;
+      search_pending_ = urgent_ = false;
       changed_.notify_all();
       return false;
     }
   }
   if (!silent.empty()) {
-    tell(silence(silent) + seen());
+    report_fault(silence(silent) + observer());
   } else if (!late.empty()) {
-    tell(named(late) +
-         (late.size() == 1 ? " is alive but has" : " are alive but have") +
-         " not joined an exchange for " +
-         std::to_string(kPatience * timeout_.count() / 1000) + " s" + seen());
+    report_fault(
+        named(late) +
+        (late.size() == 1 ? " is alive but has" : " are alive but have") +
+        " not joined an exchange for " +
+        std::to_string(kPatience * timeout_.count() / 1000) + " s" +
+        observer());
   } else {
-    tell(last);
+    report_fault(last);
   }
   return true;
 }
@@ -374,7 +380,8 @@ void Heartbeat::wait(const PendingOperation& pending, const std::string& what) {
     if (pending.done && pending.error.empty()) return;
     if (!fault_.empty()) throw PeerError(fault_);
     if (pending.done)
-      blame(lock, what + " failed" + seen() + ": " + pending.error, false);
+      find_failed_rank(
+          lock, what + " failed" + observer() + ": " + pending.error, false);
     // If rank 0 does not answer, the background thread blocks and cannot report
     // it, so answered_ is checked here.
     const Clock::time_point now = Clock::now();
@@ -382,12 +389,13 @@ void Heartbeat::wait(const PendingOperation& pending, const std::string& what) {
     if (now - last > 2 * pause + kBeat) begin += now - last;
     last = now;
     if (now - answered_ > std::max<Clock::duration>(timeout_, 3 * kBeat)) {
-      blame(lock, "", false);
+      find_failed_rank(lock, "", false);
       continue;
     }
     if (now - begin >= kPatience * timeout_)
-      blame(lock, what + seen() + ": timed out", true);
-    if (!asked_ && now - begin >= timeout_ / 2) asked_ = true, ++look_;
+      find_failed_rank(lock, what + observer() + ": timed out", true);
+    if (!search_pending_ && now - begin >= timeout_ / 2)
+      search_pending_ = true, ++search_number_;
     changed_.notify_all();
   }
 }
@@ -395,23 +403,25 @@ void Heartbeat::wait(const PendingOperation& pending, const std::string& what) {
 /// Makes the background thread find the failed rank, and throws what it
 /// reports, or else `why`. If `why` is empty, nothing is known to be broken,
 /// and the function returns if all ranks answer again.
-void Heartbeat::blame(std::unique_lock<std::mutex>& lock,
-                      const std::string& why, bool late) {
-  asked_ = urgent_ = true, late_ = late, last_resort_ = why, ++look_;
+void Heartbeat::find_failed_rank(std::unique_lock<std::mutex>& lock,
+                                 const std::string& why, bool late) {
+  search_pending_ = urgent_ = true, late_ = late, fallback_error_ = why,
+  ++search_number_;
   changed_.notify_all();
   const Clock::time_point begin = Clock::now();
   // Keep waiting while rank 0 answers: querying many processes takes time.
   for (Clock::time_point now = begin;
-       fault_.empty() && asked_ &&
+       fault_.empty() && search_pending_ &&
        now < begin + std::max(timeout_, 10 * kBeat) &&
        (now < begin + 10 * kBeat || now < answered_ + kBeats * kBeat);
        now = Clock::now())
-    changed_.wait_for(lock, kBeat, [&] { return !fault_.empty() || !asked_; });
+    changed_.wait_for(lock, kBeat,
+                      [&] { return !fault_.empty() || !search_pending_; });
   if (fault_.empty() && why.empty() && answered_ > begin) return;
   if (fault_.empty())
     fault_ = answered_ > begin + kBeat
                  ? why
-                 : host_of(environment_) + kSilent + seen();
+                 : host_of(environment_) + kSilent + observer();
   throw PeerError(fault_);
 }
 

@@ -2,8 +2,8 @@
 //
 // A background thread writes a heartbeat to the store twice a second. It also
 // reads whether a process has reported a failure and whether the next rank's
-// heartbeat still advances, so every rank is monitored even while nobody waits.
-// A process that has waited for half of `timeout` makes its thread check for
+// heartbeat still advances, so every rank is monitored even while no rank waits
+// for it. A process that has waited for half of `timeout` makes its thread find
 // all ranks whose heartbeat stops during the other half. The first process that
 // finds one reports it to all.
 //
@@ -24,8 +24,8 @@
 
 namespace aft::train {
 
-/// Exchanges never time out in c10d: Heartbeat does it, and names the late
-/// rank.
+/// The timeout given to c10d: Heartbeat detects late ranks instead, and names
+/// them.
 constexpr std::chrono::hours kNever(24 * 365);
 constexpr char kExchange[] = "an exchange between the processes";
 
@@ -71,8 +71,8 @@ class Heartbeat : public std::enable_shared_from_this<Heartbeat> {
   /// Tells the others why this process ends, and gives them time to read it.
   /// Only the first call has an effect.
   void fail(const std::string& why);
-  /// Call after the last exchange. False if some process did not report in time
-  /// that it left too.
+  /// Call after the last exchange. Returns false if not all processes reported
+  /// in time that they have left.
   bool leave();
 
  private:
@@ -82,22 +82,23 @@ class Heartbeat : public std::enable_shared_from_this<Heartbeat> {
   std::shared_ptr<PendingOperation> begin(const std::function<void()>& f);
   std::string join(const std::string& address);
   void run();
-  void guard();
+  void run_watchdog();
   void beat(int64_t count);
   Beat beat_of(int rank);
-  void look_after_next(int64_t count);
+  void check_next_rank(int64_t count);
   std::vector<Beat> beats();
-  void answer();
-  std::string lost();
-  bool judge(const std::vector<Beat>& before, const std::vector<Beat>& now);
-  void blame(std::unique_lock<std::mutex>& lock, const std::string& why,
-             bool late);
+  void record_answer();
+  std::string describe_lost_store();
+  bool report_failed_ranks(const std::vector<Beat>& before,
+                           const std::vector<Beat>& now);
+  void find_failed_rank(std::unique_lock<std::mutex>& lock,
+                        const std::string& why, bool late);
   void set_fault(const std::string& why);
-  void tell(const std::string& why);
-  std::string said();
-  void linger() const;
-  void see_off();
-  std::string seen() const;
+  void report_fault(const std::string& why);
+  std::string reported_fault();
+  void wait_for_readers() const;
+  void wait_for_leaving();
+  std::string observer() const;
 
   const LaunchEnvironment environment_;
   const milliseconds timeout_;
@@ -112,12 +113,12 @@ class Heartbeat : public std::enable_shared_from_this<Heartbeat> {
   std::string fault_;           // why all must end; empty if none
   Clock::time_point answered_;  // when the store last answered
   bool stop_ = false, leaving_ = false, finished_ = false, failed_ = false;
-  // Request to the background thread to find the missing ranks.
-  int64_t look_ = 0;         // number of the request
-  bool asked_ = false;       // the request is pending
-  bool urgent_ = false;      // something broke: look for two seconds only
-  bool late_ = false;        // also report ranks that are alive but late
-  std::string last_resort_;  // error to report if no rank is missing
+  // Request to the background thread to find failed ranks.
+  int64_t search_number_ = 0;    // number of the request
+  bool search_pending_ = false;  // the request is pending
+  bool urgent_ = false;          // something broke: search for two seconds only
+  bool late_ = false;            // also report ranks that are alive but late
+  std::string fallback_error_;   // error to report if no rank has failed
 };
 
 }  // namespace aft::train

@@ -58,9 +58,9 @@ std::string place_of(const LaunchEnvironment& environment) {
 }
 
 std::string host_of(const LaunchEnvironment& environment) {
-  return (environment.hosted
-              ? "torchrun's agent (is it of this LibTorch's version?)"
-              : "rank 0") +
+  return (environment.hosted ? "torchrun's agent (does its PyTorch version "
+                               "match this LibTorch?)"
+                             : "rank 0") +
          (", at " + place_of(environment)) + ",";
 }
 
