@@ -16,7 +16,7 @@ struct ClassifyOptions : Options {
 
 struct Classifier : SystemResult {
   base::Json config;
-  std::unique_ptr<ClassifierRun> run;
+  std::unique_ptr<TimedClassifier> run;
 
   int64_t width() const { return config["model"]["width"]; }
 };
@@ -63,7 +63,8 @@ void measure(std::vector<Classifier>& group, const ClassifyOptions& o,
     const std::string weights = is_directory(c.name) ? c.name : "";
     // First in this process, which prints errors; those of the subprocess are
     // not shown.
-    c.run = std::make_unique<ClassifierRun>(c.config, weights, o.batch, o.size);
+    c.run =
+        std::make_unique<TimedClassifier>(c.config, weights, o.batch, o.size);
     c.peak_gb =
         measure_inference(c.config.dump(), o.batch, o.size, 0, weights).peak /
         1e9;

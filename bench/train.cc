@@ -21,7 +21,7 @@ struct TrainedModel : SystemResult {
   Target target;
   std::string size;
   double gemm_ms = 0, gflops = 0;
-  std::unique_ptr<TrainingRun> run;
+  std::unique_ptr<TimedTraining> run;
   std::unique_ptr<MatrixProducts> products;
 };
 
@@ -100,7 +100,7 @@ void measure(Group& group, const Repeat& repeat, Progress& progress) {
     model.size = std::to_string(m.layers) + "x" + std::to_string(m.width) +
                  " T=" + std::to_string(m.length) +
                  " B=" + std::to_string(batch);
-    model.run = std::make_unique<TrainingRun>(model.config);
+    model.run = std::make_unique<TimedTraining>(model.config);
     model.products =
         std::make_unique<MatrixProducts>(model.run->model(), batch * m.length);
     functions.push_back([run = model.run.get()] { run->run(); });

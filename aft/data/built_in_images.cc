@@ -10,8 +10,9 @@
 namespace aft::data {
 namespace {
 
-/// Random numbers by base::mix, whose sequence the built-in images depend on.
-struct Random {
+/// ShapeRandom numbers by base::mix, whose sequence the built-in images depend
+/// on.
+struct ShapeRandom {
   uint64_t state;
   double next() {
     state = base::mix(state, 1);
@@ -27,7 +28,7 @@ struct Colour {
 };
 
 /// One channel is strong and one is weak, so the colour is never grey.
-Colour vivid(Random& random) {
+Colour vivid(ShapeRandom& random) {
   const int strong = static_cast<int>(random.next() * 3),
             weak = (strong + 1 + static_cast<int>(random.next() * 2)) % 3;
   Colour c;
@@ -40,7 +41,7 @@ Colour vivid(Random& random) {
 struct Sky {
   Colour top, bottom;
 
-  explicit Sky(Random& random) {
+  explicit Sky(ShapeRandom& random) {
     for (int c = 0; c < 3; ++c) {
       top.rgb[c] = random.between(90, 230);
       bottom.rgb[c] = random.between(30, 170);
@@ -83,7 +84,7 @@ struct Shape {
 /// Later shapes cover earlier ones. Adds uniform noise in [-noise, noise] to
 /// each value.
 void paint(const Sky& sky, const Shape* shapes, int count, double noise,
-           Random& random, int64_t height, int64_t width, uint8_t* to) {
+           ShapeRandom& random, int64_t height, int64_t width, uint8_t* to) {
   constexpr int kSamples = 3;  // per side, for antialiasing
   for (int64_t y = 0; y < height; ++y) {
     for (int64_t x = 0; x < width; ++x) {
@@ -113,7 +114,7 @@ void paint(const Sky& sky, const Shape* shapes, int count, double noise,
 /// Draws the position, the size and the colour; the centre is at least `border`
 /// from the sides.
 Shape random_shape(int kind, double turn, double border, double least_radius,
-                   Random& random) {
+                   ShapeRandom& random) {
   return {kind,
           random.between(border, 1 - border),
           random.between(border, 1 - border),
@@ -127,7 +128,7 @@ Shape random_shape(int kind, double turn, double border, double least_radius,
 
 void draw_built_in_image(uint64_t number, int64_t height, int64_t width,
                          uint8_t* to) {
-  Random random{base::mix(number, 0)};
+  ShapeRandom random{base::mix(number, 0)};
   const Sky sky(random);
   Shape shapes[3];
   const int count = 1 + static_cast<int>(random.next() * 3);
@@ -140,7 +141,7 @@ void draw_built_in_image(uint64_t number, int64_t height, int64_t width,
 }
 
 void draw_shape(uint64_t number, int64_t height, int64_t width, uint8_t* to) {
-  Random random{base::mix(number, 1)};
+  ShapeRandom random{base::mix(number, 1)};
   const Sky sky(random);
   const double turn = random.between(0, 6.283185307179586);
   const Shape shape = random_shape(static_cast<int>(number % kShapes.size()),

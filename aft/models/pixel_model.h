@@ -9,6 +9,9 @@
 
 namespace aft::models {
 
+/// Channels of an image: red, green and blue.
+inline constexpr int64_t kColours = 3;
+
 class PixelModel : public virtual torch::nn::Module {
  public:
   /// Maps values int64 [B, H, W, 3] in [0, 256) to their log-probabilities in

@@ -11,7 +11,7 @@
 namespace aft::models {
 namespace {
 
-constexpr int64_t kColours = 3, kValues = 256;
+constexpr int64_t kValues = 256;
 
 /// Masks a weight [out, in] whose channels are divided into three parts: zero
 /// where a part would see a later one, or itself unless `own`. The rows consist

@@ -12,7 +12,7 @@
 namespace aft::models {
 namespace {
 
-constexpr int64_t kColours = 3, kPlace = 2;
+constexpr int64_t kPlace = 2;
 // Queries per tile. A tile computes scores only for keys before its end, so few
 // of them are masked.
 constexpr int64_t kTile = 128;

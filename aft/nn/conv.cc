@@ -17,7 +17,7 @@
 namespace aft::nn {
 namespace {
 
-constexpr double kBiasStd = 0.01;  // of w itself, as in full and local
+constexpr double kKernelStd = 0.01;  // of w itself, as in full and local
 /// Of raw kernels; the reparameterisation removes their scale.
 constexpr double kRawStd = 0.02;
 
@@ -68,8 +68,9 @@ void AFTConvImpl::reset() {
   one_tap_ = {};
   // Raw w must not be constant: gamma, initially 0, would then have no
   // gradient, and w has one only if gamma is nonzero.
-  w = register_parameter("w", at::empty(shape).normal_(
-                                  0, o.reparameterise() ? kRawStd : kBiasStd));
+  w = register_parameter(
+      "w",
+      at::empty(shape).normal_(0, o.reparameterise() ? kRawStd : kKernelStd));
   if (o.reparameterise()) {
     gamma = register_parameter("gamma", at::zeros({o.heads()}));
     beta = register_parameter("beta", at::zeros({o.heads()}));

@@ -17,8 +17,8 @@ namespace {
 
 using at::Tensor;
 
-constexpr double kEps = 1e-6;      // relative to the largest feature
-constexpr double kPadded = -1e30;  // c of a masked key
+constexpr double kFeatureEps = 1e-6;  // relative to the largest feature
+constexpr double kPadded = -1e30;     // c of a masked key
 
 /// Computes phi(x) e^-c and c: x [..., d] to [..., m] and [...]. With s = x^
 /// omega^T, c = max_f s_f - |x^|^2 / 2. omega is already scaled by d^(-1/4).
@@ -30,7 +30,7 @@ struct Features : torch::autograd::Function<Features> {
     const Tensor rows = x.reshape({-1, d});
     Tensor phi = at::mm(rows, omega.t()), top, best;
     std::tie(top, best) = phi.max(1, true);
-    phi.sub_(top).exp_().add_(kEps);
+    phi.sub_(top).exp_().add_(kFeatureEps);
     const double half = 0.5 / std::sqrt(static_cast<double>(d));
     std::vector<int64_t> shape = x.sizes().vec();
     shape.pop_back();
@@ -49,7 +49,8 @@ struct Features : torch::autograd::Function<Features> {
     const Tensor &rows = saved[0], &omega = saved[1], &phi = saved[2],
                  &best = saved[3];
     const double scale = 1 / std::sqrt(static_cast<double>(rows.size(1)));
-    const Tensor ds = ((phi - kEps).mul_(grads[0])).view({-1, omega.size(0)});
+    const Tensor ds =
+        ((phi - kFeatureEps).mul_(grads[0])).view({-1, omega.size(0)});
     const Tensor dc = grads[1].reshape({-1, 1});
     // The gradient through the maximum: its feature gets the negative sum over
     // all features.

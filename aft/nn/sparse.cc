@@ -18,11 +18,11 @@ namespace {
 using at::Tensor;
 
 /// Scores computed at once, so that they and their copies stay in the cache.
-constexpr int64_t kScores = 1 << 16;
+constexpr int64_t kTileScores = 1 << 16;
 
 /// Part of a tile: sequences [n, n + count) and, if its rows are apart, rows
 /// [row, row + rows).
-struct Part {
+struct TilePart {
   const Tile& tile;
   int64_t n, count, row, rows;
 
@@ -103,12 +103,13 @@ void each_part(const std::vector<Tile>& tiles, int64_t N, bool cpu,
         keys += tile.apart ? span.columns : span.size();
       size = std::max<int64_t>(size * keys, 1);
       const int64_t all = tile.apart ? tile.q.rows : 1;
-      const int64_t rows = std::min(std::max<int64_t>(kScores / size, 1), all);
-      const int64_t count = std::max<int64_t>(kScores / (size * rows), 1);
+      const int64_t rows =
+          std::min(std::max<int64_t>(kTileScores / size, 1), all);
+      const int64_t count = std::max<int64_t>(kTileScores / (size * rows), 1);
       for (int64_t n = begin; n < end; n += count)
         for (int64_t row = 0; row < all; row += rows)
-          f(Part{tile, n, std::min(count, end - n), row,
-                 std::min(rows, all - row)});
+          f(TilePart{tile, n, std::min(count, end - n), row,
+                     std::min(rows, all - row)});
     }
   };
   if (cpu && N >= at::get_num_threads())
@@ -140,7 +141,7 @@ struct AttendTiles : torch::autograd::Function<AttendTiles> {
     if (mask)
       padded = mask->unsqueeze(1).expand({B, heads, T}).reshape({N, T, 1});
     const Tensor y = at::empty({N, T, d}, qkv.options());
-    each_part(plan->tiles, N, qkv.is_cpu(), [&](const Part& part) {
+    each_part(plan->tiles, N, qkv.is_cpu(), [&](const TilePart& part) {
       const Tensor w = part.weights(part.take(q, {part.tile.q}),
                                     part.take(k, part.tile.k), padded);
       part.put(y, at::bmm(w, part.take(v, part.tile.k)));
@@ -165,7 +166,7 @@ struct AttendTiles : torch::autograd::Function<AttendTiles> {
     const Tensor dy = split_heads(grads[0], heads).reshape({N, T, d});
     const Tensor all = at::zeros_like(saved[0]);
     const Tensor dq = all[0], dk = all[1], dv = all[2];
-    each_part(plan->tiles, N, q.is_cpu(), [&](const Part& part) {
+    each_part(plan->tiles, N, q.is_cpu(), [&](const TilePart& part) {
       const Tensor qs = part.take(q, {part.tile.q}),
                    ks = part.take(k, part.tile.k),
                    g = part.take(dy, {part.tile.q});
@@ -260,7 +261,7 @@ Tensor comes_after(const Span& k, const Span& q, const at::Device& device) {
 }
 
 Tensor take(const Tensor& x, const std::vector<Span>& spans) {
-  return Part{Tile(), 0, x.size(0), 0, 1}.take(x, spans);
+  return TilePart{Tile(), 0, x.size(0), 0, 1}.take(x, spans);
 }
 
 Tensor attend_tiles(const Tensor& qkv, int64_t heads, const Tensor& padded,

@@ -109,7 +109,7 @@ const Network* find(const Json& model) {
   return find_network(model, all);
 }
 
-Json complete(const Json& given) {
+Json complete_classification_config(const Json& given) {
   ClassificationConfig config;
   config.task = "classification", config.model = Json::object();
   base::from_json(given, config);
@@ -122,7 +122,8 @@ Json complete(const Json& given) {
   return out;
 }
 
-std::unique_ptr<train::Task> make(Json& json, const ProgressCallback&) {
+std::unique_ptr<train::Task> make_classification_task(Json& json,
+                                                      const ProgressCallback&) {
   ClassificationConfig config = config_as<ClassificationConfig>(json);
   auto& data = config.data;
   data::LabelledImages dataset = data::LabelledImages::open(
@@ -158,7 +159,8 @@ std::unique_ptr<train::Task> make(Json& json, const ProgressCallback&) {
   return std::make_unique<ClassificationTask>(config, std::move(dataset));
 }
 
-std::shared_ptr<torch::nn::Module> model(const Json& config) {
+std::shared_ptr<torch::nn::Module> make_classification_model(
+    const Json& config) {
   return make_network(config.at("model"));
 }
 
@@ -170,9 +172,9 @@ TaskKind classification_kind() {
           "`aft classify DIR photo.jpg` classifies an image",
           {"height", "width", "valid_images", "classes"},
           /*derived=*/{"rows", "columns", "classes"},
-          complete,
-          make,
-          model};
+          complete_classification_config,
+          make_classification_task,
+          make_classification_model};
 }
 
 std::shared_ptr<models::ImageNetwork> make_network(const Json& model) {

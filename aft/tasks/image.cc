@@ -13,7 +13,7 @@
 namespace aft::tasks {
 namespace {
 
-Json complete(const Json& given) {
+Json complete_image_config(const Json& given) {
   ImageConfig config;
   config.task = "image", config.model = Json::object();
   base::from_json(given, config);
@@ -40,8 +40,8 @@ ImageModel make_model(const ImageConfig& config) {
   return ImageModel(config.model, config.data.height, config.data.width);
 }
 
-std::unique_ptr<train::Task> make(Json& json,
-                                  const ProgressCallback& progress) {
+std::unique_ptr<train::Task> make_image_task(Json& json,
+                                             const ProgressCallback& progress) {
   ImageConfig config = config_as<ImageConfig>(json);
   auto& data = config.data;
   data::RawImages dataset = data::RawImages::open(
@@ -55,7 +55,7 @@ std::unique_ptr<train::Task> make(Json& json,
   return std::make_unique<ImageTask>(config, std::move(dataset));
 }
 
-std::shared_ptr<torch::nn::Module> model(const Json& config) {
+std::shared_ptr<torch::nn::Module> make_image_model(const Json& config) {
   return make_model(config_as<ImageConfig>(config)).module();
 }
 
@@ -69,9 +69,9 @@ TaskKind image_kind() {
       "ones",
       {"height", "width", "valid_images"},
       /*derived=*/{"length", "columns"},
-      complete,
-      make,
-      model};
+      complete_image_config,
+      make_image_task,
+      make_image_model};
 }
 
 ImageTask::ImageTask(const ImageConfig& config, data::RawImages dataset)

@@ -21,7 +21,7 @@ torch::Tensor gather(data::Bytes text, const std::vector<int64_t>& starts,
   return out;
 }
 
-Json complete(const Json& given) {
+Json complete_language_config(const Json& given) {
   LanguageConfig config;
   config.task = "language";
   base::from_json(given, config);
@@ -30,7 +30,8 @@ Json complete(const Json& given) {
   return out;
 }
 
-std::unique_ptr<train::Task> make(Json& json, const ProgressCallback&) {
+std::unique_ptr<train::Task> make_language_task(Json& json,
+                                                const ProgressCallback&) {
   LanguageConfig config = config_as<LanguageConfig>(json);
   auto& data = config.data;
   data::Text text = data::Text::open(data.path, data.mode, data.symbols);
@@ -46,9 +47,13 @@ std::unique_ptr<train::Task> make(Json& json, const ProgressCallback&) {
 }  // namespace
 
 TaskKind language_kind() {
-  return {"language",          "bpc",    "`aft generate DIR` generates text",
+  return {"language",
+          "bpc",
+          "`aft generate DIR` generates text",
           {"mode", "symbols"},
-          /*derived=*/{},      complete, make,
+          /*derived=*/{},
+          complete_language_config,
+          make_language_task,
           sequence_model};
 }
 

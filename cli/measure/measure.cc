@@ -162,15 +162,15 @@ CLI::App* add_measure(CLI::App& app) {
     return sub;
   };
   add("training", [o] {
-    TrainingRun run(o->config());
+    TimedTraining run(o->config());
     print_measured([&] { run.run(); }, o->repeat, run.tokens());
   });
   add("generation", [o] {
-    GenerationRun run(o->config(), o->weights);
+    TimedGeneration run(o->config(), o->weights);
     print_measured([&] { run.run(); }, o->repeat, run.symbols());
   });
   CLI::App* inference = add("inference", [o] {
-    ClassifierRun run(o->config(), o->weights, o->batch, o->size);
+    TimedClassifier run(o->config(), o->weights, o->batch, o->size);
     print_measured([&] { run.run(); }, o->repeat, o->batch);
   });
   inference->add_option("batch", o->batch)->required();

@@ -18,7 +18,7 @@ base::Json config_on_built_in_data(const std::string& what,
   return config;
 }
 
-TrainingRun::TrainingRun(base::Json config)
+TimedTraining::TimedTraining(base::Json config)
     : task_(tasks::make_task(config)),
       trainer_(*task_, train_config(config), "") {
   const train::TrainConfig recipe = train_config(config);
@@ -26,9 +26,9 @@ TrainingRun::TrainingRun(base::Json config)
   task_->model().train();
 }
 
-ClassifierRun::ClassifierRun(const base::Json& config,
-                             const std::string& weights, int64_t batch,
-                             int64_t size)
+TimedClassifier::TimedClassifier(const base::Json& config,
+                                 const std::string& weights, int64_t batch,
+                                 int64_t size)
     : model_(std::dynamic_pointer_cast<models::ImageNetwork>(
           tasks::make_model(config, weights))) {
   const int64_t height =
@@ -54,13 +54,13 @@ ClassifierRun::ClassifierRun(const base::Json& config,
   model_->pack_for_inference();
 }
 
-void ClassifierRun::run() {
+void TimedClassifier::run() {
   at::NoGradGuard no_grad;
   model_->forward(images_);
 }
 
-GenerationRun::GenerationRun(const base::Json& config,
-                             const std::string& weights)
+TimedGeneration::TimedGeneration(const base::Json& config,
+                                 const std::string& weights)
     : model_(tasks::make_model(config, weights)),
       sequence_(model_->as<models::SequenceModelImpl>()) {
   if (!weights.empty()) tasks::load_weights(weights, *model_);
@@ -78,7 +78,7 @@ GenerationRun::GenerationRun(const base::Json& config,
   }
 }
 
-void GenerationRun::run() {
+void TimedGeneration::run() {
   if (!sequence_) {
     auto& network = dynamic_cast<models::PixelModel&>(*model_);
     for (int64_t channel = 0; channel < symbols(); ++channel)
@@ -90,7 +90,7 @@ void GenerationRun::run() {
   for (int64_t i = 0; i < symbols(); ++i) step(state);
 }
 
-void GenerationRun::step(models::SequenceModelState& state) {
+void TimedGeneration::step(models::SequenceModelState& state) {
   const int64_t symbol = state.position * 7 % sequence_->config.vocabulary;
   sequence_->step(at::full({1}, symbol, at::kLong), state);
 }

@@ -22,9 +22,9 @@ base::Json config_on_built_in_data(const std::string& what,
                                    std::vector<std::string> sets);
 
 /// A model with initial weights in training.
-class TrainingRun {
+class TimedTraining {
  public:
-  explicit TrainingRun(base::Json config);
+  explicit TimedTraining(base::Json config);
   void run() { trainer_.advance(); }
   torch::nn::Module& model() { return task_->model(); }
   /// Tokens per step; for classifiers, images per step.
@@ -37,12 +37,12 @@ class TrainingRun {
 };
 
 /// A classifier ready for inference, and images for it.
-class ClassifierRun {
+class TimedClassifier {
  public:
   /// weights: a model directory, or "" for initial weights. size 0: the size in
   /// the configuration.
-  ClassifierRun(const base::Json& config, const std::string& weights,
-                int64_t batch, int64_t size);
+  TimedClassifier(const base::Json& config, const std::string& weights,
+                  int64_t batch, int64_t size);
   void run();
   int64_t parameters() const { return parameters_; }
   /// Floating-point operations per image in matrix products, which any
@@ -58,10 +58,10 @@ class ClassifierRun {
 
 /// One stream of a sequence model in the middle of its text or image, or a
 /// network over images that computes single values.
-class GenerationRun {
+class TimedGeneration {
  public:
   /// weights: as above.
-  GenerationRun(const base::Json& config, const std::string& weights);
+  TimedGeneration(const base::Json& config, const std::string& weights);
   void run();
   /// Symbols per run.
   int64_t symbols() const { return symbols_; }
