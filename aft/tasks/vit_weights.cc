@@ -19,7 +19,7 @@
 namespace aft::tasks {
 namespace {
 
-std::string text_of(const Shape& shape) {
+std::string shape_text(const Shape& shape) {
   return c10::str(at::IntArrayRef(shape));
 }
 
@@ -111,7 +111,7 @@ class VitFile {
     for (const Stored& s : stored_as(style_, ours.name, ours.shape, patch)) {
       const io::TensorView& view = file_.at(s.name);
       used_.insert(s.name);
-      if (view.shape != s.shape) wrong(s.name, text_of(s.shape), view.shape);
+      if (view.shape != s.shape) wrong(s.name, shape_text(s.shape), view.shape);
       parts.push_back(read_float(view));
     }
     return (parts.size() == 1 ? parts[0] : at::cat(parts)).reshape(ours.shape);
@@ -135,7 +135,7 @@ class VitFile {
   [[noreturn]] void wrong(const std::string& name, const std::string& expected,
                           const Shape& got) const {
     throw io::Error(path_ + ": tensor '" + name + "' must be " + expected +
-                    ", got " + text_of(got));
+                    ", got " + shape_text(got));
   }
   void check(bool good, const std::string& ours, const std::string& expected,
              const Shape& got) const {

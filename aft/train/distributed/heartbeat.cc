@@ -16,7 +16,7 @@ constexpr milliseconds kBeat(500);
 constexpr int64_t kBeats = 4;  // a rank without a beat for this long is silent
 constexpr int kPatience = 10;  // timeouts before a live rank counts as late
 
-std::string text_of(const std::vector<uint8_t>& bytes) {
+std::string string_of(const std::vector<uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
 }
 std::vector<uint8_t> bytes_of(const std::string& text) {
@@ -91,7 +91,7 @@ std::string Heartbeat::join(const std::string& address) {
   const std::string own =
       address + " " + std::to_string(getpid()) + " " +
       std::to_string(Clock::now().time_since_epoch().count());
-  const std::string there = text_of(store_->compareSet(
+  const std::string there = string_of(store_->compareSet(
       place_key(environment_.rank), bytes_of(""), bytes_of(own)));
   if (there != own)
     return "rank " + std::to_string(environment_.rank) +
@@ -118,7 +118,7 @@ std::string Heartbeat::join(const std::string& address) {
     std::this_thread::sleep_for(milliseconds(20));
   }
   if (why.empty() && !address.empty() && !only_here(address)) {
-    const std::string first = text_of(store_->get(place_key(0)));
+    const std::string first = string_of(store_->get(place_key(0)));
     const std::string its = first.substr(0, first.find(' '));
     if (only_here(its))
       why = "rank 0 can only be reached from its own machine, at " + its +
@@ -190,11 +190,12 @@ void Heartbeat::set_fault(const std::string& why) {
 
 /// Reports a fault. The first report wins, so all processes agree on it.
 void Heartbeat::report_fault(const std::string& why) {
-  set_fault(text_of(store_->compareSet("fault", bytes_of(""), bytes_of(why))));
+  set_fault(
+      string_of(store_->compareSet("fault", bytes_of(""), bytes_of(why))));
 }
 
 std::string Heartbeat::reported_fault() {
-  return text_of(store_->compareSet("fault", bytes_of(""), bytes_of("")));
+  return string_of(store_->compareSet("fault", bytes_of(""), bytes_of("")));
 }
 
 void Heartbeat::check() {
@@ -224,7 +225,7 @@ void Heartbeat::beat(int64_t count) {
 }
 
 Heartbeat::Beat Heartbeat::beat_of(int rank) {
-  const std::string text = text_of(store_->get(beat_key(rank)));
+  const std::string text = string_of(store_->get(beat_key(rank)));
   char* end = nullptr;
   Beat out;
   out.count = std::strtoll(text.c_str(), &end, 10);
