@@ -6,7 +6,8 @@ to bottom, in one shell, in one directory that looks like a checkout.
 Blocks of these languages run; a block without a language is output or a fragment:
 
     sh            as it stands. Commands use build/release/aft, or aft on the PATH.
-                  `make` only prints what it would do.
+                  `make` only prints what it would do, and `make quickstart` also
+                  runs the script that it ends with.
     python, cpp,  saved to the file that the first line names (`# layer.py`,
     cmake         `// stream.cc`), which a later sh block must use; python without
                   a name runs at once
@@ -177,12 +178,14 @@ class TestPage(unittest.TestCase):
                 (release / entry.name).symlink_to(entry)
         tools = work / ".tools"
         tools.mkdir()
+        make = f'{shutil.which("make")} -n -C "{self.source}" "$@"'
+        quickstart = f'"{self.source}/scripts/quickstart.sh" build/release/aft'
         for path, command in (
-            (release / "aft", f'{sys.executable} "{Path(__file__).resolve()}" --shortened "{self.program}"'),
-            (tools / "python3", sys.executable),
-            (tools / "make", f'{shutil.which("make")} -n -C "{self.source}"'),
+            (release / "aft", f'exec {sys.executable} "{Path(__file__).resolve()}" --shortened "{self.program}" "$@"'),
+            (tools / "python3", f'exec {sys.executable} "$@"'),
+            (tools / "make", f'{make} || exit\n[ "$1" != quickstart ] || {quickstart}'),
         ):
-            path.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+            path.write_text(f"#!/bin/sh\n{command}\n")
             path.chmod(0o755)
         for name in ("python", "presets"):
             (work / name).symlink_to(self.source / name)
@@ -217,6 +220,9 @@ class TestPage(unittest.TestCase):
                 errors="replace",  # a model that has barely trained writes any bytes
             )
             self.assertEqual(done.returncode, 0, f"{self.page}:\n{done.stdout}")
+            if "make quickstart" in "".join(text for _, _, text in page.blocks):
+                self.assertIn("What it writes now", done.stdout)
+                self.assertTrue((work / "runs/quickstart/model.safetensors").exists())
 
     def test_links(self):
         pages = [self.page]
