@@ -1,6 +1,4 @@
 // `aft-bench steady`: whether the memory of a long run stays constant.
-#include <signal.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -9,6 +7,7 @@
 #include "aft/train/distributed/group.h"
 #include "bench/bench.h"
 #include "cli/commands/launch.h"
+#include "cli/interrupt.h"
 #include "cli/measure/workloads.h"
 #include "cli/model.h"
 #include "cli/subprocess.h"
@@ -43,7 +42,7 @@ struct TemporaryDirectory {
 void run_rank(base::Json config, int64_t first, int64_t last) {
   config["train"]["steps"] = last;
   // Sent when the parent ends; the directory is then removed.
-  signal(SIGTERM, [](int) { interrupted = 1; });
+  catch_interrupts();
   const train::LaunchEnvironment environment = train::launch_environment();
   std::unique_ptr<train::Group> group;
   if (environment.size > 1)
@@ -57,7 +56,7 @@ void run_rank(base::Json config, int64_t first, int64_t last) {
   hooks.progress = [&](const train::Report& r, bool) {
     if (r.step == first || r.step == last) seen[r.step] = resident();
   };
-  hooks.stop = [] { return interrupted != 0; };
+  hooks.stop = [] { return interrupts() > 0; };
   const bool done = trainer.run(hooks);
   if (done && environment.rank == 0)
     printf("%.0f %.0f\n", seen[first], seen[last]);

@@ -14,6 +14,7 @@
 #include "aft/tasks/memory_limit.h"
 #include "aft/train/distributed/launch_environment.h"
 #include "aft/train/distributed/rendezvous.h"
+#include "cli/interrupt.h"
 
 namespace aft::cli {
 namespace {
@@ -95,6 +96,9 @@ int run_program(CLI::App& app, int argc, const char* const* argv) {
     return report_failure(e.what(), 2);
   } catch (const train::PeerError& e) {
     return report_failure(e.what(), kPeerFailed);
+  } catch (const Interrupted&) {
+    std::cout.flush();
+    return Interrupted::exit_code();
   } catch (const std::bad_alloc&) {
     return report_failure("not enough memory", 1);
   } catch (const std::exception& e) {

@@ -16,7 +16,8 @@ inline constexpr int kPeerFailed = 3;
 /// The last lines of the help of both programs.
 inline constexpr char kExitCodes[] =
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 ended because another "
-    "process of the group failed.";
+    "process of the group failed,\n130 and 143 interrupted by SIGINT (Ctrl-C) "
+    "or SIGTERM, after saving.";
 
 /// A usage error that the parser cannot detect: exit code 2. All other
 /// exceptions except train::PeerError are failures: exit code 1.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -10,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
+
+#include "cli/interrupt.h"
 
 namespace aft::cli {
 namespace {
@@ -48,8 +51,6 @@ std::string last_line(const std::string& text) {
 }
 
 }  // namespace
-
-volatile sig_atomic_t interrupted = 0;
 
 pid_t start_aft(std::vector<std::string> arguments, const Variables& variables,
                 int out, int error) {
@@ -105,7 +106,7 @@ SubprocessResult run_aft(std::vector<std::string> arguments, bool keep_stderr) {
     pollfd wait[] = {{open_out ? out.ends[0] : -1, POLLIN, 0},
                      {open_error ? error.ends[0] : -1, POLLIN, 0}};
     const int ready = poll(wait, 2, /*ms=*/200);
-    if (interrupted != 0 && !forwarded) kill(child, SIGINT), forwarded = true;
+    if (interrupts() > 0 && !forwarded) kill(child, SIGINT), forwarded = true;
     if (ready < 0 && errno != EINTR) break;
     if (ready <= 0) continue;
     if (wait[0].revents != 0) open_out = take(out.ends[0], result.out);

@@ -2,7 +2,6 @@
 // separately and a crash does not affect the parent.
 #pragma once
 
-#include <signal.h>
 #include <sys/types.h>
 
 #include <string>
@@ -17,10 +16,6 @@ struct SubprocessResult {
   std::string error;  ///< the last line of its stderr, if captured
   double peak = 0;    ///< peak resident memory in bytes
 };
-
-/// Set by the caller's SIGINT handler. run_aft then interrupts its subprocess,
-/// once.
-extern volatile sig_atomic_t interrupted;
 
 /// Environment variables to add or replace.
 using Variables = std::vector<std::pair<std::string, std::string>>;
@@ -37,8 +32,9 @@ pid_t start_aft(std::vector<std::string> arguments, const Variables& variables,
 int exit_code(int status);
 
 /// Runs this program with `arguments` and waits for it. Its stdout is captured;
-/// its stderr is captured if keep_stderr, otherwise inherited. Throws
-/// std::runtime_error if the process cannot be created.
+/// its stderr is captured if keep_stderr, otherwise inherited. A caught signal
+/// (cli/interrupt.h) interrupts the subprocess. Throws std::runtime_error if
+/// the process cannot be created.
 SubprocessResult run_aft(std::vector<std::string> arguments, bool keep_stderr);
 
 }  // namespace aft::cli

@@ -8,11 +8,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <tuple>
 #include <utility>
 
 #include "aft/base/config.h"
+#include "aft/base/random.h"
 #include "aft/io/file_internal.h"
 #include "aft/io/safetensors_header.h"
 
@@ -215,6 +218,30 @@ const TensorView& SafeTensors::at(const std::string& name) const {
        "must hold tensor " + quote(name) + ", got " +
            std::to_string(tensors_.size()) + " others" +
            (names.empty() ? "" : ", nearest " + base::nearest(name, names)));
+}
+
+std::string checksum(const std::vector<TensorView>& tensors,
+                     const std::map<std::string, std::string>& metadata) {
+  uint64_t sum = 0;  // of hashes that do not depend on the order
+  const auto add =
+      [&](std::initializer_list<std::pair<const void*, size_t>> parts) {
+        uint64_t hash = 0;
+        for (const auto& [data, bytes] : parts) {
+          hash = base::mix(hash, bytes);
+          hash = base::hash_bytes(hash, data, bytes);
+        }
+        sum += hash;
+      };
+  for (const TensorView& t : tensors)
+    add({{t.name.data(), t.name.size()},
+         {&t.dtype, sizeof(t.dtype)},
+         {t.shape.data(), t.shape.size() * sizeof(int64_t)},
+         {t.data, t.bytes}});
+  for (const auto& [key, value] : metadata)
+    add({{key.data(), key.size()}, {value.data(), value.size()}});
+  char text[17];
+  snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(sum));
+  return text;
 }
 
 void save_safetensors(const std::string& path,

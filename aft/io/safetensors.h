@@ -100,6 +100,12 @@ class SafeTensors {
   std::map<std::string, std::string> metadata_;
 };
 
+/// A checksum of names, types, shapes, values and metadata, as 16 hexadecimal
+/// digits; the order of the tensors does not matter. Detects damage, not
+/// forgery.
+std::string checksum(const std::vector<TensorView>& tensors,
+                     const std::map<std::string, std::string>& metadata);
+
 /// Writes tensors (in any order) and metadata to `path` in the layout of the
 /// Python package: sorted by descending dtype, then by name, with the header
 /// padded with spaces to a multiple of 8. Every tensor is thus aligned to its

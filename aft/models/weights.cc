@@ -10,6 +10,9 @@
 namespace aft::models {
 namespace {
 
+/// Key of the metadata.
+constexpr char kChecksum[] = "checksum";
+
 io::DType dtype_of(const std::string& name, const at::Tensor& x) {
   switch (x.scalar_type()) {
     case at::kFloat:
@@ -32,7 +35,39 @@ io::DType dtype_of(const std::string& name, const at::Tensor& x) {
   }
 }
 
+/// Views of tensors, whose data `held` keeps alive.
+std::vector<io::TensorView> views_of(const NamedTensors& tensors,
+                                     std::vector<at::Tensor>& held) {
+  std::vector<io::TensorView> views;
+  for (const auto& [name, x] : tensors) {
+    held.push_back(x.detach().cpu().contiguous());
+    const at::Tensor& c = held.back();
+    views.push_back({name, dtype_of(name, c), c.sizes().vec(), c.data_ptr(),
+                     static_cast<size_t>(c.numel()) *
+                         static_cast<size_t>(c.element_size())});
+  }
+  return views;
+}
+
+/// Throws io::Error if the file has a checksum that does not match.
+void check_checksum(const std::string& path, const io::SafeTensors& file) {
+  std::map<std::string, std::string> metadata = file.metadata();
+  const auto at = metadata.find(kChecksum);
+  if (at == metadata.end()) return;
+  const std::string expected = at->second;
+  metadata.erase(at);
+  const std::string found = io::checksum(file.tensors(), metadata);
+  if (expected != found)
+    throw io::Error(path + ": the file is damaged: expected the checksum " +
+                    base::printable(expected) + ", got " + found);
+}
+
 }  // namespace
+
+std::string fingerprint(const NamedTensors& tensors) {
+  std::vector<at::Tensor> held;
+  return io::checksum(views_of(tensors, held), {});
+}
 
 NamedTensors tensors_of(const torch::nn::Module& model,
                         const std::string& prefix) {
@@ -46,21 +81,17 @@ NamedTensors tensors_of(const torch::nn::Module& model,
 
 void save_tensors(const std::string& path, const NamedTensors& tensors,
                   const std::map<std::string, std::string>& metadata) {
-  std::vector<at::Tensor> held;  // keeps the data alive until it is written
-  std::vector<io::TensorView> views;
-  for (const auto& [name, x] : tensors) {
-    held.push_back(x.detach().cpu().contiguous());
-    const at::Tensor& c = held.back();
-    views.push_back({name, dtype_of(name, c), c.sizes().vec(), c.data_ptr(),
-                     static_cast<size_t>(c.numel()) *
-                         static_cast<size_t>(c.element_size())});
-  }
-  io::save_safetensors(path, views, metadata);
+  std::vector<at::Tensor> held;
+  const std::vector<io::TensorView> views = views_of(tensors, held);
+  std::map<std::string, std::string> all = metadata;
+  all[kChecksum] = io::checksum(views, metadata);
+  io::save_safetensors(path, views, all);
 }
 
 std::map<std::string, std::string> load_tensors(const std::string& path,
                                                 const NamedTensors& tensors) {
   const io::SafeTensors file = io::SafeTensors::open(path);
+  check_checksum(path, file);
   if (file.tensors().size() > tensors.size()) {
     for (const io::TensorView& view : file.tensors()) {
       bool known = false;

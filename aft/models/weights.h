@@ -17,15 +17,20 @@ using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 NamedTensors tensors_of(const torch::nn::Module& model,
                         const std::string& prefix = "");
 
-/// Writes the file atomically: the old file stays until the new one is
-/// complete. Throws io::Error.
+/// A hash of the names, types, shapes and values of tensors, as 16 hexadecimal
+/// digits.
+std::string fingerprint(const NamedTensors& tensors);
+
+/// Writes the file atomically, with a checksum in its metadata: the old file
+/// stays until the new one is complete. Throws io::Error.
 void save_tensors(const std::string& path, const NamedTensors& tensors,
                   const std::map<std::string, std::string>& metadata = {});
 
 /// Fills `tensors` from a file, which must hold each of them with the same
 /// shape and type and only finite values, and no others. Either all tensors are
 /// filled or none. Returns the metadata. Throws io::Error, which names the
-/// file, the tensor, and what was expected and found.
+/// file, the tensor, and what was expected and found; also if the file has a
+/// checksum that does not match.
 std::map<std::string, std::string> load_tensors(const std::string& path,
                                                 const NamedTensors& tensors);
 

@@ -3,7 +3,6 @@
 #include "cli/commands/compare.h"
 
 #include <ATen/Parallel.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,6 +15,7 @@
 #include "aft/nn/mixer.h"
 #include "aft/train/metrics.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/measure/measure.h"
 #include "cli/model.h"
 #include "cli/plot/training_curve.h"
@@ -125,7 +125,7 @@ void train(const ComparedSystem& s, const Options& o,
                     std::to_string(at::get_num_threads())});
   const SubprocessResult child = run_aft(arguments, /*keep_stderr=*/false);
   result.peak_gb = std::max(result.peak_gb, child.peak / 1e9);
-  if (interrupted != 0) return;
+  if (interrupts() > 0) return;
   const std::string unit = tasks::task_kind(s.config).unit;
   read_run(unit.empty() ? 1 : kBits, result);
   result.error =
@@ -264,10 +264,7 @@ void run(const Options& o) {
                   : "Training; the loss is the lowest validation loss.") +
           " Each system runs in a separate process with " +
           std::to_string(at::get_num_threads()) + " threads.";
-  struct sigaction action {};
-  action.sa_handler = [](int) { interrupted = 1; };
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  catch_interrupts();
 
   Progress progress(systems.size());
   for (const ComparedSystem& s : systems) {
@@ -278,11 +275,11 @@ void run(const Options& o) {
         !result.name.empty() && result.error.empty() && result.rate > 0;
     progress.next(s.name + (done ? ": already done" : ""));
     if (!done) evaluate(s, o, directory, result);
-    if (interrupted != 0) {
+    if (interrupts() > 0) {
       std::cout << directory << ": stopped at " << s.name << " with "
                 << c.systems.size() << " of " << systems.size()
                 << " systems done; the same command resumes\n";
-      return;
+      throw Interrupted();
     }
     c.systems.push_back(std::move(result));
     if (!done) write_files(directory, settings, systems, c);

@@ -11,12 +11,14 @@
 #include <chrono>
 #include <cstring>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <thread>
 
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/model.h"
 #include "cli/subprocess.h"
 
@@ -79,9 +81,6 @@ std::string described_end(size_t rank, int status) {
               : " ended with exit code " + std::to_string(WEXITSTATUS(status)));
 }
 
-/// The first signal interrupts the ranks, the second one kills them.
-void on_signal(int) { interrupted = interrupted == 0 ? 1 : 2; }
-
 struct Options {
   int processes = 2, restarts = 0, port = 0;
   std::vector<std::string> arguments;
@@ -92,15 +91,14 @@ void run(const Options& o) {
     throw UsageError(
         "launch: expected `train ...` to run, got " +
         (o.arguments.empty() ? "nothing" : "'" + o.arguments[0] + "'"));
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  // The first signal interrupts the ranks, the second one kills them.
+  catch_interrupts(std::numeric_limits<int>::max());
   for (int tries = 0;; ++tries) {
     const Launched end = launch(o.processes, o.arguments, o.port, tries, -1);
+    if (end.code == 0 && end.stopped) throw Interrupted();
     if (end.code == 0) return;
     // A usage error would recur.
-    if (interrupted != 0 || end.code == 2 || tries >= o.restarts)
+    if (interrupts() > 0 || end.code == 2 || tries >= o.restarts)
       throw std::runtime_error("launch: " + end.what);
     std::cerr << "launch: " << end.what
               << "; restarting from the last checkpoint (" << tries + 1
@@ -146,17 +144,23 @@ Launched launch(int processes, const std::vector<std::string>& arguments,
         continue;
       ranks.pids[r] = 0;
       const int code = exit_code(status);
+      if (WIFEXITED(status) && code > 128) {
+        result.stopped = true;
+        continue;
+      }
       // A rank that ended because a peer failed is not the cause.
       if (code == 0 || (result.code != 0 &&
                         (result.code != kPeerFailed || code == kPeerFailed)))
         continue;
       if (result.code == 0) failed = Clock::now();
-      result = {code, killed ? "rank " + std::to_string(r) +
-                                   " did not end after the others and was "
-                                   "killed"
-                             : described_end(r, status)};
+      result.code = code;
+      result.what = killed ? "rank " + std::to_string(r) +
+                                 " did not end after the others and was "
+                                 "killed"
+                           : described_end(r, status);
     }
-    if (interrupted > told) ranks.signal(++told == 1 ? SIGINT : SIGKILL);
+    if (std::min(interrupts(), 2) > told)
+      ranks.signal(++told == 1 ? SIGINT : SIGKILL);
     if (result.code != 0 && !killed && Clock::now() > failed + kGrace)
       ranks.signal(SIGKILL), killed = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -8,8 +8,9 @@
 namespace aft::cli {
 
 struct Launched {
-  int code = 0;      ///< 0, or the exit code of the failed rank
-  std::string what;  ///< "rank 1 was killed by signal 9"; empty on success
+  int code = 0;          ///< 0, or the exit code of the failed rank
+  std::string what;      ///< "rank 1 was killed by signal 9"; empty on success
+  bool stopped = false;  ///< a rank was interrupted, and saved
 };
 
 /// Runs `aft <arguments>` as `processes` ranks and waits for them.
@@ -20,8 +21,8 @@ struct Launched {
 ///
 /// Unless OMP_NUM_THREADS is set, the ranks divide the cores equally. When a
 /// rank fails, the others get a grace period and are then killed. When
-/// `interrupted` (cli/subprocess.h) becomes 1, all ranks receive SIGINT; when
-/// it becomes 2, SIGKILL. Throws std::runtime_error.
+/// a first signal is caught (cli/interrupt.h), all ranks receive SIGINT; with
+/// the second one, SIGKILL. Throws std::runtime_error.
 Launched launch(int processes, const std::vector<std::string>& arguments,
                 int port, int restarts, int rank0_out);
 /// Like launch(), for measurements: returns the stdout of rank 0, which must be

@@ -1,6 +1,4 @@
 // `aft train`: trains a preset or a configuration into a run directory.
-#include <signal.h>
-
 #include <atomic>
 #include <iostream>
 #include <memory>
@@ -11,21 +9,13 @@
 #include "aft/train/device.h"
 #include "cli/commands.h"
 #include "cli/distributed_run.h"
+#include "cli/interrupt.h"
 #include "cli/model.h"
 #include "cli/plot/training_curve.h"
 #include "cli/training_progress.h"
 
 namespace aft::cli {
 namespace {
-
-volatile sig_atomic_t stop_requested = 0;
-
-/// The first SIGINT or SIGTERM stops the run after the current step, with a
-/// checkpoint; the second one ends the process at once.
-void on_signal(int signal) {
-  stop_requested = 1;
-  ::signal(signal, SIG_DFL);
-}
 
 struct Options {
   std::string preset, out, resume, data, init, device = "cpu";
@@ -125,10 +115,8 @@ void run(const Options& o, tasks::TrainingRun run, std::atomic<bool>& begun) {
   };
   hooks.ready = [&] {
     meter.reset();
-    struct sigaction action {};
-    action.sa_handler = on_signal;
-    sigaction(SIGINT, &action, nullptr);
-    sigaction(SIGTERM, &action, nullptr);
+    // Stops the run after the current step, with a checkpoint.
+    catch_interrupts();
   };
   hooks.started = [&](const tasks::RunStart& start) {
     begun = true;
@@ -141,11 +129,12 @@ void run(const Options& o, tasks::TrainingRun run, std::atomic<bool>& begun) {
     line->show(r, reported);
     if (r.validated) write_curve(run.directory);
   };
-  hooks.stop = [] { return stop_requested != 0; };
+  hooks.stop = [] { return interrupts() > 0; };
   try {
     const tasks::TrainingResult result = tasks::run_training(run, hooks);
     line.reset();
     if (leads) report_end(run.directory, result);
+    if (result.end == tasks::TrainingResult::End::kStopped) throw Interrupted();
   } catch (const tasks::InvalidRun& e) {
     throw UsageError(std::string("train: --init: ") + e.what());
   } catch (const io::RunExists& e) {

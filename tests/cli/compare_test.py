@@ -131,7 +131,7 @@ class TestCompare(ProgramTest):
             run.send_signal(how)
             stdout, _ = run.communicate(timeout=TIMEOUT)
             if how == signal.SIGINT:
-                self.assertEqual(run.returncode, 0)
+                self.assertEqual(run.returncode, 130)
                 self.assertIn("0 of 2 systems done", stdout)
             deadline = time.monotonic() + TIMEOUT
             while self.working_in(torn):  # its subprocess ends too

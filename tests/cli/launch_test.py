@@ -41,7 +41,7 @@ class Launch(Runs):
                 self.await_steps(run, out)
             run.send_signal(signal.SIGINT)
             said, errors = run.communicate(timeout=TIMEOUT)
-            self.assertEqual(run.returncode, 0, errors)
+            self.assertEqual(run.returncode, 130, errors)
             step = self.saved_step(said)
             done = self.succeed("train", "--resume", out, "--steps", step + 1)
             self.assertIn(f"resuming from step {step}", done.stderr)
@@ -148,7 +148,7 @@ class Launch(Runs):
                    "--resume", out)  # fmt: skip
         run.send_signal(signal.SIGINT)
         _, errors = run.communicate(timeout=TIMEOUT)
-        self.assertEqual(run.returncode, 0, errors)
+        self.assertEqual(run.returncode, 130, errors)
         self.succeed("train", "--resume", out, "--set", "train.steps=1")
 
     def test_torchrun(self):

@@ -85,7 +85,7 @@ class Peer(Runs):
         self.await_steps(run, out, 5 * len(metrics(out)) + 10)
         run.send_signal(signal.SIGINT)
         said, errors = run.communicate(timeout=TIMEOUT)
-        self.assertEqual(run.returncode, 0, errors)
+        self.assertEqual(run.returncode, 130, errors)
         self.assertIn("saved at step", said)
 
     def test_more_ranks_than_open_files(self):

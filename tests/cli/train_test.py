@@ -39,7 +39,7 @@ class TestTrain(ProgramTest):
         self.await_file(run, begun)
         run.send_signal(signal.SIGINT)
         stdout, stderr = run.communicate(timeout=TIMEOUT)
-        self.assertEqual(run.returncode, 0, stderr)
+        self.assertEqual(run.returncode, 130, stderr)
         return stdout
 
     def test_interrupt_saves_and_prints_how_to_resume(self):

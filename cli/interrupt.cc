@@ -1,0 +1,32 @@
+#include "cli/interrupt.h"
+
+#include <signal.h>
+
+namespace aft::cli {
+namespace {
+
+volatile sig_atomic_t caught = 0, first = 0, limit = 0;
+
+void on_signal(int number) {
+  if (first == 0) first = number;
+  caught = caught + 1;
+  if (caught < limit) return;
+  signal(SIGINT, SIG_DFL);
+  signal(SIGTERM, SIG_DFL);
+}
+
+}  // namespace
+
+void catch_interrupts(int most) {
+  limit = most;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+int interrupts() { return caught; }
+
+int Interrupted::exit_code() { return 128 + (first != 0 ? first : SIGINT); }
+
+}  // namespace aft::cli
