@@ -138,6 +138,17 @@ std::string described(const nn::Sparsity& s, bool drawn) {
                : text;
 }
 
+void report_weights(const std::string& directory) {
+  const tasks::Weights weights = tasks::weights_of(directory);
+  if (weights.step < 0) return;  // imported
+  std::cerr << directory << ": weights of step " << weights.step << ", "
+            << (!weights.best        ? "not validated yet"
+                : weights.checkpoint ? "the best by validation, where training "
+                                       "was stopped"
+                                     : "the best by validation")
+            << '\n';
+}
+
 bool has_network(const base::Json& config) {
   return config.at("model").contains("network");
 }

@@ -48,6 +48,9 @@ std::string described(const nn::Sparsity& sparsity, bool drawn = false);
 /// Whether each head of aft-conv has a single position: "gumbel" > 0 in the
 /// section "model".
 bool has_one_position(const base::Json& model);
+/// Prints to stderr which weights of a model directory a command uses: "runs/x:
+/// weights of step 200, the best by validation".
+void report_weights(const std::string& directory);
 bool is_directory(const std::string& path);
 using io::exists;
 

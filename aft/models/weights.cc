@@ -89,10 +89,11 @@ void save_tensors(const std::string& path, const NamedTensors& tensors,
 }
 
 std::map<std::string, std::string> load_tensors(const std::string& path,
-                                                const NamedTensors& tensors) {
+                                                const NamedTensors& tensors,
+                                                bool more) {
   const io::SafeTensors file = io::SafeTensors::open(path);
   check_checksum(path, file);
-  if (file.tensors().size() > tensors.size()) {
+  if (!more && file.tensors().size() > tensors.size()) {
     for (const io::TensorView& view : file.tensors()) {
       bool known = false;
       for (const auto& [name, x] : tensors) known = known || name == view.name;

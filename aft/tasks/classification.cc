@@ -171,6 +171,7 @@ TaskKind classification_kind() {
           "",
           "`aft classify DIR photo.jpg` classifies an image",
           {"height", "width", "valid_images", "classes"},
+          {"fingerprint", "crop"},
           /*derived=*/{"rows", "columns", "classes"},
           complete_classification_config,
           make_classification_task,
@@ -368,7 +369,7 @@ std::shared_ptr<models::ImageNetwork> load_classifier(
   std::shared_ptr<models::ImageNetwork> network;
   try {
     network = within_memory([&] { return make_network(model); },
-                            io::RunDirectory(directory).weights());
+                            weights_of(directory).file);
   } catch (const c10::Error& e) {
     throw base::ConfigError(io::RunDirectory(directory).config() + ": " +
                             e.what_without_backtrace());

@@ -68,6 +68,7 @@ TaskKind image_kind() {
       "`aft sample DIR` generates images, `aft complete DIR` completes masked "
       "ones",
       {"height", "width", "valid_images"},
+      {"fingerprint"},
       /*derived=*/{"length", "columns"},
       complete_image_config,
       make_image_task,

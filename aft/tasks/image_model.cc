@@ -188,7 +188,7 @@ ImageModel load_image_model(const std::string& directory, const Json& model,
                             int64_t height, int64_t width) {
   ImageModel out =
       within_memory([&] { return ImageModel(model, height, width); },
-                    io::RunDirectory(directory).weights());
+                    weights_of(directory).file);
   load_weights(directory, *out.module());
   return out;
 }

@@ -51,6 +51,7 @@ TaskKind language_kind() {
           "bpc",
           "`aft generate DIR` generates text",
           {"mode", "symbols"},
+          {"fingerprint", "valid_bytes"},
           /*derived=*/{},
           complete_language_config,
           make_language_task,

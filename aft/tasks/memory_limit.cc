@@ -15,6 +15,10 @@ namespace {
 
 thread_local MemoryLimit* limit = nullptr;
 
+std::string gigabytes(double bytes) {
+  return base::shown(std::round(bytes / 1e6) / 1e3) + " GB";
+}
+
 /// Wraps the CPU allocator and charges allocations to the limit.
 class LimitedAllocator final : public c10::Allocator {
  public:
@@ -23,7 +27,12 @@ class LimitedAllocator final : public c10::Allocator {
   // is, depends on its version: hence no `override`.
   c10::DataPtr allocate(size_t bytes) const {
     if (limit) limit->take(static_cast<double>(bytes));
-    return next_->allocate(bytes);
+    try {
+      return next_->allocate(bytes);
+    } catch (const c10::Error&) {
+      throw TooLarge("no memory for a tensor of " +
+                     gigabytes(static_cast<double>(bytes)));
+    }
   }
   c10::DataPtr allocate(size_t bytes) {
     return std::as_const(*this).allocate(bytes);
@@ -36,10 +45,6 @@ class LimitedAllocator final : public c10::Allocator {
  private:
   c10::Allocator* const next_;
 };
-
-std::string gigabytes(double bytes) {
-  return base::shown(std::round(bytes / 1e6) / 1e3) + " GB";
-}
 
 }  // namespace
 

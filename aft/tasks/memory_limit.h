@@ -9,14 +9,15 @@
 
 namespace aft::tasks {
 
-/// Thrown by an allocation beyond the limit.
+/// Thrown by an allocation beyond the limit or the memory of the system.
 struct TooLarge : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Replaces LibTorch's CPU allocator by one that observes MemoryLimit. Without
-/// it, MemoryLimit and within_memory() limit nothing. The library never calls
-/// this; a program that loads untrusted configurations calls it at its start.
+/// Replaces LibTorch's CPU allocator by one that observes MemoryLimit and
+/// throws TooLarge if the system has no more memory. Without it, MemoryLimit
+/// and within_memory() limit nothing. The library never calls this; a program
+/// that loads untrusted configurations calls it at its start.
 void install_memory_limit();
 
 /// While it exists, CPU tensors that this thread allocates may take `bytes` in

@@ -7,6 +7,7 @@
 #include "aft/data/data.h"
 #include "aft/io/json_file.h"
 #include "aft/io/run_directory.h"
+#include "aft/io/safetensors.h"
 #include "aft/models/weights.h"
 #include "aft/tasks/classification.h"
 #include "aft/tasks/image.h"
@@ -64,7 +65,9 @@ std::shared_ptr<torch::nn::Module> make_model(const Json& config,
   const io::RunDirectory files(directory);
   return within_memory(
       [&] { return task_kind(config).model(config); },
-      !directory.empty() && files.has_weights() ? files.weights() : "");
+      !directory.empty() && (files.has_weights() || files.has_checkpoint())
+          ? weights_of(directory).file
+          : "");
 }
 
 std::unique_ptr<train::Task> make_task(Json& config,
@@ -74,9 +77,56 @@ std::unique_ptr<train::Task> make_task(Json& config,
                        weights);
 }
 
+namespace {
+
+/// The number that the metadata of a file has for `key`; `otherwise` if it has
+/// none.
+double number_in(const io::SafeTensors& file, const char* key,
+                 double otherwise) {
+  const auto at = file.metadata().find(key);
+  return at == file.metadata().end() ? otherwise
+                                     : std::strtod(at->second.c_str(), nullptr);
+}
+
+int64_t step_of(const io::SafeTensors& file) {
+  const double step = number_in(file, "step", -1);
+  return step >= 0 && step < 0x1p62 ? static_cast<int64_t>(step) : -1;
+}
+
+}  // namespace
+
+Weights weights_of(const std::string& directory) {
+  const io::RunDirectory files(directory);
+  if (!files.has_weights() && !files.has_checkpoint())
+    throw io::Error(directory + ": has no weights: neither " + files.weights() +
+                    " nor " + files.checkpoint() + " exists");
+  Weights best;
+  if (files.has_weights())
+    best = {files.weights(), false, true,
+            step_of(io::SafeTensors::open(files.weights()))};
+  if (!files.has_checkpoint()) return best;
+  try {
+    const io::SafeTensors file = io::SafeTensors::open(files.checkpoint());
+    const int64_t step = step_of(file);
+    const bool scored = number_in(file, "score", 0) > 0;
+    // A checkpoint is only better if no weights were validated after it.
+    if (best.step <= step && (scored || number_in(file, "best", 0) == 0))
+      return {files.checkpoint(), true, scored, step};
+  } catch (const io::Error&) {
+    if (best.file.empty()) throw;  // otherwise, no checkpoint is needed
+  }
+  return best;
+}
+
 void load_weights(const std::string& directory, torch::nn::Module& model) {
-  models::load_tensors(io::RunDirectory(directory).weights(),
-                       models::tensors_of(model));
+  const Weights weights = weights_of(directory);
+  models::NamedTensors tensors = models::tensors_of(model);
+  if (weights.checkpoint) {
+    const io::SafeTensors file = io::SafeTensors::open(weights.file);
+    for (auto& [name, x] : tensors)
+      name = (file.find("ema." + name) ? "ema." : "model.") + name;
+  }
+  models::load_tensors(weights.file, tensors, /*more=*/weights.checkpoint);
   model.eval();
 }
 
@@ -84,7 +134,7 @@ models::SequenceModel load_sequence_model(
     const std::string& directory, const models::SequenceModelConfig& config) {
   models::SequenceModel model =
       within_memory([&] { return models::SequenceModel(config); },
-                    io::RunDirectory(directory).weights());
+                    weights_of(directory).file);
   load_weights(directory, *model);
   return model;
 }

@@ -43,6 +43,7 @@ struct TaskKind {
   std::string unit;  ///< name of the loss in bits: bpc, bits/dim; "": none
   std::string next;  ///< next command for a trained model DIR: "`aft ...`"
   std::vector<std::string> fixed;    ///< keys of data that a run cannot change
+  std::vector<std::string> judged;   ///< keys of data that scores depend on
   std::vector<std::string> derived;  ///< keys of model that follow from others
   /// Fills in defaults for missing keys. Throws ConfigError for unknown keys
   /// and values of the wrong type.
@@ -106,7 +107,18 @@ std::shared_ptr<torch::nn::Module> make_model(
 std::unique_ptr<train::Task> make_task(Json& config,
                                        const ProgressCallback& progress = {},
                                        const std::string& weights = "");
-/// Loads the weights of a model directory into `model` and switches it to
+/// The weights of a model directory that commands use.
+struct Weights {
+  std::string file;
+  bool checkpoint = false;  ///< with the names of the trainer's checkpoint
+  bool best = false;        ///< no validated weights of this run are better
+  int64_t step = -1;        ///< of training; -1: unknown, not trained here
+};
+/// The best weights by validation: those that training keeps or, if a run was
+/// stopped at better ones or has not been validated yet, its checkpoint. Throws
+/// io::Error if there are none.
+Weights weights_of(const std::string& directory);
+/// Loads weights_of() a model directory into `model` and switches it to
 /// evaluation mode. Throws io::Error, also for weights that are not finite.
 void load_weights(const std::string& directory, torch::nn::Module& model);
 /// Creates a sequence model and loads the weights of a directory. Throws

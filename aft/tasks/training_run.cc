@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "aft/io/run_directory.h"
+#include "aft/tasks/memory_estimate.h"
+#include "aft/tasks/memory_limit.h"
 
 namespace aft::tasks {
 namespace {
@@ -43,9 +45,8 @@ void check_same_run(const Json& stored, const Json& config,
                  config[section][item.key()] == item.value()));
 }
 
-/// The configuration that a run is resumed with.
-Json resumed_config(const TrainingRun& run) {
-  const Json stored = load_config(run.directory);
+/// The configuration that the run `stored` is resumed with.
+Json resumed_config(const TrainingRun& run, const Json& stored) {
   if (run.mode == RunMode::kRestart) {
     check_same_run(stored, run.config, run.directory);
     return stored;
@@ -64,14 +65,11 @@ std::string to_text(const Json& config) {
   }
 }
 
-Transfer initialise_classifier(torch::nn::Module& model,
-                               const std::string& from) {
-  auto* classifier = model.as<models::ClassifierImpl>();
-  if (!classifier)
-    throw InvalidRun(
-        "initial weights can only be given for a model of task classification "
-        "that is made of blocks");
-  return initialise(*classifier, from);
+/// Whether what validation measures differs from that of the run `stored`.
+bool has_new_data(const Json& stored, const Json& config) {
+  for (const std::string& key : task_kind(stored).judged)
+    if (stored.at("data").at(key) != config.at("data").at(key)) return true;
+  return false;
 }
 
 }  // namespace
@@ -84,19 +82,22 @@ TrainingResult run_training(const TrainingRun& run,
   const io::RunDirectory directory(run.directory);
   bool resume = run.mode == RunMode::kResume ||
                 (run.mode == RunMode::kRestart && directory.has_config());
-  Json config;
+  Json config, stored;
   std::unique_ptr<train::Task> task;
   std::string text;
   if (leads) {
-    config = resume ? resumed_config(run) : run.config;
+    if (resume) stored = load_config(run.directory);
+    config = resume ? resumed_config(run, stored) : run.config;
     if (resume && !directory.has_checkpoint())
       throw io::Error(directory.checkpoint() +
                       ": does not exist; the run cannot be resumed without it");
     task =
         make_task(config, hooks.reading, resume ? directory.checkpoint() : "");
     text = to_text(config);
+    if (run.device.is_cpu())
+      check_training_memory(config, task->model(), group ? group->size() : 1);
     if (!run.init.empty() && !resume) {
-      const Transfer taken = initialise_classifier(task->model(), run.init);
+      const Transfer taken = initialise(task->model(), config, run.init);
       if (hooks.initialised) hooks.initialised(taken);
     }
   }
@@ -111,10 +112,11 @@ TrainingResult run_training(const TrainingRun& run,
   if (hooks.ready) hooks.ready();
   // The other ranks may not see rank 0's files.
   if (group) resume = group->any(leads && resume);
+  const bool new_data = leads && resume && has_new_data(stored, config);
   io::RunLock lock;
   if (resume) {
     if (leads) lock.acquire(directory);
-    trainer.resume();
+    trainer.resume(new_data);
     if (trainer.step() >= settings.steps)
       return {End::kNothingToDo, trainer.step(), config};
   } else if (leads) {
@@ -126,11 +128,19 @@ TrainingResult run_training(const TrainingRun& run,
   if (leads) directory.write_config(text);
   if (group) group->any(false);  // wait until rank 0 has written it
   if (hooks.started)
-    hooks.started({config, task->model(), trainer.step(), resume});
+    hooks.started({config, task->model(), trainer.step(), resume, new_data});
   train::Hooks inner;
   inner.stop = hooks.stop;
-  if (leads) inner.progress = hooks.progress;
-  const bool finished = trainer.run(inner);
+  if (leads) inner.progress = hooks.progress, inner.saved = hooks.saved;
+  bool finished = false;
+  try {
+    finished = trainer.run(inner);
+  } catch (const TooLarge& e) {
+    throw train::TrainError(
+        "training ran out of memory: " + std::string(e.what()) +
+        "; use a smaller train.batch_size, with a larger "
+        "train.grad_accumulation for the same result");
+  }
   return {finished ? End::kFinished : End::kStopped, trainer.step(), config};
 }
 

@@ -3,20 +3,14 @@
 #pragma once
 
 #include <functional>
-#include <stdexcept>
 #include <string>
 
+#include "aft/tasks/initialise.h"
 #include "aft/tasks/task.h"
-#include "aft/tasks/vit_weights.h"
 #include "aft/train/distributed/group.h"
 #include "aft/train/trainer.h"
 
 namespace aft::tasks {
-
-/// Initial weights were given for a model that cannot take any.
-struct InvalidRun : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 enum class RunMode {
   /// A new run: the directory must not hold one.
@@ -35,8 +29,8 @@ struct TrainingRun {
   Json config;  ///< complete
   std::string directory;
   RunMode mode = RunMode::kNew;
-  /// Initial weights of a new classifier: a model directory or a safetensors
-  /// file, see initialise(). "": random weights.
+  /// Initial weights of a new run: a model directory or, for classifiers, a
+  /// safetensors file, see initialise(). "": random weights.
   std::string init;
   c10::Device device = c10::kCPU;
   /// The processes that train together; null: one. Every rank calls
@@ -50,6 +44,8 @@ struct RunStart {
   torch::nn::Module& model;
   int64_t step;  ///< steps completed before
   bool resumed;
+  bool new_data;  ///< the best score starts again, since scores cannot be
+                  ///< compared with those on other data
 };
 
 /// All are optional.
@@ -60,9 +56,10 @@ struct TrainingHooks {
   std::function<void()> ready;
   /// The directory holds a run that can be resumed.
   std::function<void(const RunStart&)> started;
-  /// Rank 0, after each step; see train::Hooks.
+  /// The next three: see train::Hooks. Rank 0 calls the first two.
   std::function<void(const train::Report&, bool reported)> progress;
-  std::function<bool()> stop;  ///< see train::Hooks
+  std::function<void(int64_t step)> saved;
+  std::function<bool()> stop;
 };
 
 struct TrainingResult {
@@ -77,8 +74,8 @@ struct TrainingResult {
 
 /// Trains until the last step or stop(). At any time the directory holds
 /// either no configuration or a run that can be resumed bit-exactly. Throws
-/// InvalidRun, io::RunExists, ConfigError, data::DataError, io::Error,
-/// TrainError, c10::Error; with a group also PeerError.
+/// io::RunExists, ConfigError, data::DataError, io::Error, TrainError,
+/// c10::Error; with a group also PeerError.
 TrainingResult run_training(const TrainingRun& run,
                             const TrainingHooks& hooks = {});
 

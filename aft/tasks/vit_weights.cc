@@ -240,12 +240,11 @@ ClassifierWeights read_directory(const std::string& path) {
   ClassifierWeights out;
   out.path = path;
   out.config = config_as<models::ClassifierConfig>(config.at("model"));
-  const std::string file = io::RunDirectory(path).weights();
-  const models::Classifier model =
-      within_memory([&] { return models::Classifier(out.config); }, file);
-  const models::NamedTensors tensors = models::tensors_of(*model);
-  models::load_tensors(file, tensors);
-  for (const auto& [name, x] : tensors) out.tensors[name] = x;
+  models::Classifier model = within_memory(
+      [&] { return models::Classifier(out.config); }, weights_of(path).file);
+  load_weights(path, *model);
+  for (const auto& [name, x] : models::tensors_of(*model))
+    out.tensors[name] = x;
   return out;
 }
 
@@ -270,33 +269,17 @@ torch::Tensor source_of(const ClassifierWeights& weights,
                         const models::ClassifierConfig& to,
                         const std::string& name) {
   const models::ClassifierConfig& from = weights.config;
-  const auto find = [&](const std::string& n) {
-    const auto at = weights.tensors.find(n);
-    return at == weights.tensors.end() ? torch::Tensor() : at->second;
-  };
-  const std::string value = ".mixer.value.";
-  const size_t at = name.find(value);
-  if (at != std::string::npos && from.mixer.traits().attention) {
-    const torch::Tensor qkv = find(name.substr(0, at) + ".mixer.qkv." +
-                                   name.substr(at + value.size()));
-    return qkv.defined() ? qkv.narrow(0, 2 * from.width, from.width) : qkv;
-  }
-  const torch::Tensor x = find(name);
+  const torch::Tensor x =
+      matching_tensor(weights.tensors, from.mixer, to.mixer, name);
   if (!x.defined()) return x;
   if (name == "positions") return positions_for(from, to, x);
   // Position biases are only meaningful on the same grid, unless they are
-  // relative; w has a different meaning with and without the
-  // reparameterisation.
-  if (ends(name, ".mixer.u") || ends(name, ".mixer.v") ||
-      ends(name, ".mixer.w")) {
-    const bool same =
-        from.mixer.traits().relative_biases
-            ? to.mixer.name == from.mixer.name &&
-                  from.mixer.get<bool>("naive") == to.mixer.get<bool>("naive")
-            : from.rows == to.rows && from.columns == to.columns &&
-                  from.pool == to.pool;
-    if (!same) return {};
-  }
+  // relative.
+  const bool bias = ends(name, ".mixer.u") || ends(name, ".mixer.v") ||
+                    ends(name, ".mixer.w");
+  const bool same_grid = from.rows == to.rows && from.columns == to.columns &&
+                         from.pool == to.pool;
+  if (bias && !from.mixer.traits().relative_biases && !same_grid) return {};
   return x;
 }
 
@@ -385,25 +368,6 @@ models::NamedTensors export_names(const models::ClassifierImpl& model,
       row += rows;
     }
   }
-  return out;
-}
-
-std::string summary(const std::vector<std::string>& names) {
-  std::vector<std::string> parts;
-  for (std::string name : names) {
-    for (const std::string end : {".weight", ".bias"}) {
-      const size_t at = name.rfind(end);
-      if (at != std::string::npos && at + end.size() == name.size())
-        name.resize(at);
-    }
-    if (name.compare(0, 7, "blocks_") == 0)
-      name = "blocks" + name.substr(name.find('.'));
-    if (std::find(parts.begin(), parts.end(), name) == parts.end())
-      parts.push_back(name);
-  }
-  std::string out = std::to_string(names.size()) + " tensors";
-  for (size_t i = 0; i < parts.size(); ++i)
-    out += (i == 0 ? ": " : ", ") + parts[i];
   return out;
 }
 

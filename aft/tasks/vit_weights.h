@@ -8,6 +8,7 @@
 
 #include "aft/models/classifier.h"
 #include "aft/models/weights.h"
+#include "aft/tasks/initialise.h"
 
 namespace aft::tasks {
 
@@ -27,16 +28,6 @@ struct ClassifierWeights {
 /// found, for names of neither kind, for tensors that are missing, unknown, not
 /// finite or of the wrong shape, and for distilled models.
 ClassifierWeights read_vit(const std::string& path, int64_t heads = 0);
-
-/// Which tensors were copied from another model, and which keep their initial
-/// values.
-struct Transfer {
-  std::vector<std::string> copied, fresh;  ///< names of tensors, in order
-};
-
-/// A readable summary of tensor names, with blocks merged: "36 tensors: patch,
-/// blocks.norm1, ...".
-std::string summary(const std::vector<std::string>& names);
 
 /// Copies every tensor that matches in name, shape and meaning. Between
 /// attention and AFT these are all except queries, keys and tensors that only

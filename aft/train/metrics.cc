@@ -36,6 +36,8 @@ std::optional<Metrics> parse(const std::string& line) {
     });
     if (item.key() == "validation") {
       out.validation = x;
+    } else if (item.key() == "stopped") {
+      out.stopped = x != 0;
     } else if (!known) {
       out.values.emplace_back(item.key(), x);
     }
@@ -70,6 +72,7 @@ void append_metrics(const std::string& path, const Metrics& m) {
   nlohmann::ordered_json j = {{"step", m.step}};
   fields(m, [&](const char* name, double x) { j[name] = x; });
   if (m.validation) j["validation"] = *m.validation;
+  if (m.stopped) j["stopped"] = 1;
   for (const auto& [name, x] : m.values) j[name] = x;
   io::append_file(path, j.dump() + "\n");
 }
@@ -87,7 +90,7 @@ Metrics truncate_metrics(const std::string& path, int64_t step) {
   Metrics last;
   std::string kept;
   for_each_line(path, [&](const std::string& line, Metrics m) {
-    if (m.step > step) return;
+    if (m.step > step || m.stopped) return;
     kept += line + "\n", last = std::move(m);
   });
   io::write_file(path, kept);

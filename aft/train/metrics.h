@@ -18,6 +18,9 @@ struct Metrics {
   double seconds = 0;         ///< training time so far
   double tokens_per_second = 0;
   std::optional<double> validation;  ///< validation loss, nats
+  /// The validation of weights where training was stopped; an uninterrupted run
+  /// does not have it.
+  bool stopped = false;
   /// Further values of the validation by name: top1 and top5 as fractions;
   /// kernel_entropy in nats and kernel_top as a fraction.
   std::vector<std::pair<std::string, double>> values;
@@ -35,8 +38,8 @@ void append_metrics(const std::string& path, const Metrics& metrics);
 std::vector<Metrics> read_metrics(const std::string& path);
 
 /// Removes the lines of steps after `step`, which training will write again,
-/// and invalid lines. Returns the last remaining line, or Metrics(). Throws
-/// io::Error.
+/// those with `stopped`, and invalid ones. Returns the last remaining line, or
+/// Metrics(). Throws io::Error.
 Metrics truncate_metrics(const std::string& path, int64_t step);
 
 }  // namespace aft::train

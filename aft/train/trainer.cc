@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <sstream>
 
 #include "aft/base/config.h"
@@ -126,9 +128,13 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory,
   }
 }
 
+int64_t warmup_steps(const TrainConfig& config) {
+  return std::min(config.warmup_steps, std::max<int64_t>(config.steps / 4, 1));
+}
+
 Schedule Trainer::schedule() const {
   return {config_.schedule,       config_.learning_rate,
-          config_.warmup_steps,   config_.min_learning_rate,
+          warmup_steps(config_),  config_.min_learning_rate,
           config_.steps,          config_.warmup_learning_rate,
           config_.steps_per_epoch};
 }
@@ -152,20 +158,28 @@ models::NamedTensors everything(torch::nn::Module& model,
 
 }  // namespace
 
-void Trainer::save() {
+void Trainer::save(double score) {
   due_ = false;
   if (!leads()) return;
   io::make_directory(directory_.state());
+  std::map<std::string, std::string> metadata = {
+      {"step", std::to_string(step_)},
+      {"best", exact(best_)},
+      {"loss_sum", exact(loss_sum_)},
+      {"loss_count", std::to_string(loss_count_)}};
+  if (score > 0) metadata["score"] = exact(score);
   models::save_tensors(directory_.checkpoint(),
-                       everything(task_.model(), optimizer_, ema_),
-                       {{"step", std::to_string(step_)},
-                        {"best", exact(best_)},
-                        {"loss_sum", exact(loss_sum_)},
-                        {"loss_count", std::to_string(loss_count_)}});
+                       everything(task_.model(), optimizer_, ema_), metadata);
 }
 
-void Trainer::resume() {
-  if (leads()) load();
+void Trainer::resume(bool new_data) {
+  if (leads()) {
+    load();
+    if (new_data) {
+      best_ = 0;
+      save();
+    }
+  }
   share();
 }
 
@@ -243,10 +257,12 @@ Validation together(Group& group, Task& task) {
 
 /// The line of the metrics for a report.
 Metrics metrics_of(const Report& r) {
-  Metrics m{r.step, r.loss, r.rate, r.norm, r.seconds, r.tokens_per_second,
-            {},     {}};
+  Metrics m;
+  m.step = r.step, m.loss = r.loss, m.rate = r.rate, m.norm = r.norm;
+  m.seconds = r.seconds, m.tokens_per_second = r.tokens_per_second;
   if (!r.validated) return m;
   m.validation = r.validation.loss, m.values = r.validation.shares;
+  m.stopped = r.stopped;
   if (r.sparsity) {
     m.values.emplace_back("kernel_entropy", r.sparsity->entropy);
     m.values.emplace_back("kernel_top", r.sparsity->top);
@@ -265,15 +281,24 @@ void Trainer::validate(Report& report) {
   task_.model().train();
   if (!std::isfinite(report.validation.loss))
     fail(step_, "the validation loss is");
-  if (best_ == 0 || report.validation.score < best_) {
-    best_ = report.validation.score;
+  const double score = report.validation.score;
+  const bool better = best_ == 0 || score < best_;
+  report.best = better ? score : best_;
+  // A stopped run must be able to resume as if it had not been validated here:
+  // best_ and the best weights stay those of the regular validations.
+  if (better && !report.stopped) {
+    best_ = score;
     if (leads())
       models::save_tensors(directory_.weights(),
                            models::tensors_of(task_.model()),
                            {{"format", "pt"}, {"step", std::to_string(step_)}});
   }
   swap_ema();
-  report.best = best_;
+  if (better && report.stopped) save(score);
+}
+
+void Trainer::report_metrics(const Report& report) const {
+  if (leads()) append_metrics(directory_.metrics(), metrics_of(report));
 }
 
 void Trainer::fail(int64_t step, const std::string& what) const {
@@ -380,13 +405,21 @@ bool Trainer::run(const Hooks& hooks) {
                         static_cast<double>(config_.grad_accumulation) *
                         static_cast<double>(task_.tokens());
   bool stop = false;
+  Report report;
   while (step_ < config_.steps) {
     const Pass pass = gradients(stop);
     if (pass.stop) {
       optimizer_.zero_grad();
+      if (hooks.saved) hooks.saved(step_);
+      if (!report.validated) {
+        report.stopped = true;
+        validate(report);
+        report_metrics(report);
+        if (hooks.progress) hooks.progress(report, true);
+      }
       return false;
     }
-    Report report = update(pass.loss);
+    report = update(pass.loss);
     const double time = now(), took = time - last_time;
     last_time = time;
     seconds_ += took;
@@ -402,7 +435,7 @@ bool Trainer::run(const Hooks& hooks) {
     }
     const bool reported = report.validated || step_ % config_.report_every == 0;
     if (reported) {
-      if (leads()) append_metrics(directory_.metrics(), metrics_of(report));
+      report_metrics(report);
       loss_sum_ = 0, loss_count_ = 0;
     }
     if (hooks.progress) hooks.progress(report, reported);

@@ -65,6 +65,10 @@ struct TrainConfig {
   }
 };
 
+/// The steps over which the learning rate rises: train.warmup_steps, but at
+/// most a quarter of all steps.
+int64_t warmup_steps(const TrainConfig& config);
+
 /// Results of a task on its validation data.
 struct Validation {
   double loss = 0;   ///< nats
@@ -109,17 +113,23 @@ struct Report {
   double seconds = 0;  ///< of training so far, without validation and saving
   double tokens_per_second = 0, seconds_left = 0;
   bool validated = false;
+  bool stopped = false;                  ///< after Hooks::stop; validated
   Validation validation;                 ///< valid if `validated`
   double best = 0;                       ///< the smallest score so far
   c10::optional<nn::Sparsity> sparsity;  ///< of AFTConv; set if `validated`
 };
 
 struct Hooks {
-  /// Called after every step. `reported`: the metrics have a new line for it.
+  /// Called after every step, and when a stopped run has been validated.
+  /// `reported`: the metrics have a new line for it.
   std::function<void(const Report&, bool reported)> progress;
   /// Polled after every step. True ends run() after saving a checkpoint, which
-  /// is written once the next gradients show that training can resume from it.
+  /// is written once the next gradients show that training can resume from it,
+  /// and validating its weights. If they are the best so far, the checkpoint
+  /// says so: it then holds the weights to use (tasks::weights_of).
   std::function<bool()> stop;
+  /// The checkpoint of a stopped run is written; its validation begins.
+  std::function<void(int64_t step)> saved;
 };
 
 class Trainer {
@@ -133,13 +143,15 @@ class Trainer {
           Group* group = nullptr);
 
   /// Resumes from the checkpoint in the directory; `steps` may be larger than
-  /// before. Throws io::Error and changes nothing if the checkpoint does not
-  /// exist or does not match. With a group, the number of processes may differ
-  /// from the run that wrote it.
-  void resume();
+  /// before. new_data: what validation measures has changed, so earlier scores
+  /// do not count. Throws io::Error and changes nothing if the checkpoint does
+  /// not exist or does not match. With a group, the number of processes may
+  /// differ from the run that wrote it.
+  void resume(bool new_data = false);
   bool has_checkpoint() const;
-  /// Writes a checkpoint. run() calls this itself, also at its start.
-  void save();
+  /// Writes a checkpoint. run() calls this itself, also at its start. score: of
+  /// its weights, if they are better than all that were validated before.
+  void save(double score = 0);
   int64_t step() const { return step_; }
 
   /// Trains until the last step or stop(). Returns whether the last step was
@@ -166,6 +178,7 @@ class Trainer {
   void share();
   Schedule schedule() const;
   void validate(Report& report);
+  void report_metrics(const Report& report) const;
   [[noreturn]] void fail(int64_t step, const std::string& what) const;
   void swap_ema();
 

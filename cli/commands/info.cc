@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "aft/nn/mixer.h"
+#include "aft/tasks/memory_estimate.h"
 #include "aft/tasks/memory_limit.h"
 #include "aft/tasks/presets.h"
 #include "cli/commands.h"
@@ -28,29 +29,6 @@ std::string part_of(const std::string& name) {
   if (name.find(".fc") != std::string::npos) return "mlps";
   if (name.find("norm") != std::string::npos) return "norms";
   return name.substr(0, name.find('.'));
-}
-
-/// Estimates the bytes that a training process needs: the program, weights,
-/// gradients, two moments, and the activations that the layers keep for
-/// backward. Fitted to measurements of `aft-bench train`; the error is at most
-/// 30 %. 0: unknown, for networks and some mixers.
-double training_bytes(const base::Json& model, const train::TrainConfig& t,
-                      double parameters) {
-  const nn::MixerKind& mixer = nn::mixer_traits(model.value("mixer", ""));
-  if (mixer.kept_channels == 0) return 0;
-  const auto value = [&](const char* key) { return model.value(key, 0.0); };
-  const bool sequence = model.contains("length");
-  const double length = sequence ? value("length")
-                                 : value("rows") * value("columns"),
-               tokens = static_cast<double>(t.batch_size) * length,
-               d = value("width"), layers = value("layers");
-  // Floats per position: those that each layer keeps for backward, and those
-  // that backward needs for one layer at a time and for the logits.
-  const double kept = d * (mixer.kept_channels + value("mlp")) +
-                      mixer.kept_scores * value("heads") * length;
-  const double passing = kept + 5.0 * (sequence ? value("vocabulary") : 0);
-  return 2e8 + 4 * (4 * parameters +
-                    tokens * (layers * (t.recompute ? d : kept) + passing));
 }
 
 /// The state of one stream of a sequence model after model.length positions.
@@ -87,8 +65,7 @@ void info(const Options& o) {
   }
   const bool network = has_network(whole);
   const double bytes = state_bytes(*model),
-               memory =
-                   training_bytes(config, recipe, static_cast<double>(all));
+               memory = tasks::training_bytes(whole, static_cast<double>(all));
   if (o.json) {
     base::Json j{{"name", o.what}, {"parameters", all}};
     if (!network)

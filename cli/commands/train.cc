@@ -67,6 +67,10 @@ c10::Device device_of(const Options& o,
 void report_start(const tasks::TrainingRun& run, const tasks::RunStart& start) {
   if (start.resumed)
     std::cerr << run.directory << ": resuming from step " << start.step << '\n';
+  if (start.new_data)
+    std::cerr << run.directory
+              << ": the data differ from those of the last checkpoint, so the "
+                 "best validation score starts again\n";
   int64_t parameters = 0;
   for (const auto& p : start.model.parameters()) parameters += p.numel();
   std::cerr << run.directory << ": " << described(start.config["model"]) << ", "
@@ -76,6 +80,11 @@ void report_start(const tasks::TrainingRun& run, const tasks::RunStart& start) {
                     : "")
             << (run.device.is_cpu() ? "" : ", on " + run.device.str())
             << "; Ctrl-C saves and stops\n";
+  const train::TrainConfig recipe = train_config(start.config);
+  if (const int64_t n = train::warmup_steps(recipe); n < recipe.warmup_steps)
+    std::cerr << "note: train.warmup_steps is " << recipe.warmup_steps
+              << ", which is limited to a quarter of the " << recipe.steps
+              << " steps: the learning rate rises for " << n << "\n";
 }
 
 void report_end(const std::string& directory,
@@ -129,14 +138,17 @@ void run(const Options& o, tasks::TrainingRun run, std::atomic<bool>& begun) {
     line->show(r, reported);
     if (r.validated) write_curve(run.directory);
   };
+  hooks.saved = [&](int64_t step) {
+    line->close();
+    std::cerr << run.directory << ": saved at step " << step
+              << "; validating (Ctrl-C skips this)\n";
+  };
   hooks.stop = [] { return interrupts() > 0; };
   try {
     const tasks::TrainingResult result = tasks::run_training(run, hooks);
     line.reset();
     if (leads) report_end(run.directory, result);
     if (result.end == tasks::TrainingResult::End::kStopped) throw Interrupted();
-  } catch (const tasks::InvalidRun& e) {
-    throw UsageError(std::string("train: --init: ") + e.what());
   } catch (const io::RunExists& e) {
     throw UsageError(std::string(e.what()) +
                      "; resume it with `aft train --resume " + run.directory +

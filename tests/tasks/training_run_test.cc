@@ -3,10 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
+#include <filesystem>
+#include <string>
+#include <vector>
 
+#include "aft/base/random.h"
 #include "aft/io/file.h"
 #include "aft/io/run_directory.h"
+#include "aft/models/weights.h"
+#include "aft/tasks/language.h"
 #include "aft/train/metrics.h"
 #include "tests/scratch.h"
 
@@ -189,11 +194,221 @@ TEST(TrainingRun, ResumesWithSomeChangesOnly) {
                 ": does not exist; the run cannot be resumed without it");
 }
 
-TEST(TrainingRun, InitialisesClassifiersOnly) {
+// ---- Which weights commands use ---------------------------------------------
+
+std::vector<torch::Tensor> values(const torch::nn::Module& model) {
+  std::vector<torch::Tensor> out;
+  for (const auto& [name, x] : models::tensors_of(model))
+    out.push_back(x.clone());
+  return out;
+}
+
+/// The weights that load_weights() gives.
+std::vector<torch::Tensor> loaded(const std::string& directory) {
+  const auto model = make_model(load_config(directory), directory);
+  load_weights(directory, *model);
+  return values(*model);
+}
+
+void expect_equal(const std::vector<torch::Tensor>& a,
+                  const std::vector<torch::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].equal(b[i])) << i;
+}
+
+TEST(Weights, OfAStoppedRunAreThoseThatWereSaved) {
+  for (const double ema : {0.0, 0.9}) {
+    TrainingRun run = new_run();
+    run.config["train"]["ema"] = ema;
+    run.config["train"]["validate_every"] = 0;  // only at the end
+    // Of the weights or, with ema, their averages, which validation uses.
+    torch::nn::Module* model = nullptr;
+    TrainingHooks hooks = stop_after(3);
+    std::vector<torch::Tensor> trained;
+    std::vector<int64_t> saved;
+    hooks.started = [&](const RunStart& s) { model = &s.model; };
+    hooks.saved = [&](int64_t step) {
+      saved.push_back(step);
+      EXPECT_EQ(weights_of(run.directory).best, false);  // not validated yet
+      trained = values(*model);
+    };
+    std::vector<train::Report> reports;
+    hooks.progress = [&](const train::Report& r, bool reported) {
+      if (r.stopped) {
+        EXPECT_TRUE(reported && r.validated);
+        reports.push_back(r);
+      }
+    };
+    EXPECT_EQ(run_training(run, hooks).end, End::kStopped);
+    EXPECT_EQ(saved, std::vector<int64_t>{3});
+    ASSERT_EQ(reports.size(), 1u);
+    EXPECT_EQ(reports[0].step, 3);
+    const Weights weights = weights_of(run.directory);
+    EXPECT_TRUE(weights.checkpoint && weights.best);
+    EXPECT_EQ(weights.step, 3);
+    if (ema == 0) expect_equal(loaded(run.directory), trained);
+    // Their validation is the one that was reported.
+    LanguageConfig config =
+        config_as<LanguageConfig>(load_config(run.directory));
+    const data::Text text =
+        data::Text::open(config.data.path, config.data.mode);
+    data::Bytes valid = text.valid();
+    valid.size = config.data.valid_bytes;
+    const int64_t T = config.model.length;
+    EXPECT_NEAR(evaluate(load_sequence_model(run.directory, config.model),
+                         valid, T, T, 2),
+                reports[0].validation.loss, 1e-9);
+    const auto lines =
+        train::read_metrics(io::RunDirectory(run.directory).metrics());
+    ASSERT_FALSE(lines.empty());
+    EXPECT_EQ(lines.back().step, 3);
+    EXPECT_EQ(lines.back().validation, reports[0].validation.loss);
+  }
+}
+
+TEST(Weights, AreTheBestOnes) {
   TrainingRun run = new_run();
-  run.init = run.directory;
-  EXPECT_NE(failure<InvalidRun>(run).find("task classification"),
+  run.config["train"]["learning_rate"] = 1e-3;
+  run_training(run, stop_after(6));  // validated after 5 and 6 steps
+  Weights weights = weights_of(run.directory);
+  EXPECT_EQ(weights.step, 6);
+  EXPECT_TRUE(weights.best && weights.checkpoint);
+  // Weights that were validated later count, even if the checkpoint is older.
+  const io::RunDirectory files(run.directory);
+  const std::string old = contents(files.checkpoint());
+  run.mode = RunMode::kResume;
+  run.config = load_config(run.directory);
+  run_training(run);
+  const int64_t best = weights_of(run.directory).step;
+  EXPECT_GE(best, 10);
+  EXPECT_FALSE(weights_of(run.directory).checkpoint);
+  io::write_file(files.checkpoint(), old);
+  EXPECT_EQ(weights_of(run.directory).step, best);
+  // A checkpoint is not needed, but it is enough.
+  io::write_file(files.checkpoint(), "damaged");
+  EXPECT_EQ(weights_of(run.directory).step, best);
+  io::write_file(files.checkpoint(), old);
+  std::filesystem::remove(files.weights());
+  EXPECT_EQ(weights_of(run.directory).step, 6);
+  std::filesystem::remove(files.checkpoint());
+  try {
+    weights_of(run.directory);
+    FAIL() << "no error";
+  } catch (const io::Error& e) {
+    EXPECT_NE(std::string(e.what()).find("has no weights"), std::string::npos);
+  }
+}
+
+// ---- Other data and initial weights -----------------------------------------
+
+/// A file with bytes that no model can predict, or with a repeated line.
+std::string text_file(bool noise) {
+  std::string text;
+  base::Random random(1);
+  while (text.size() < 8000)
+    text += noise ? std::string(1, static_cast<char>(random.below(256)))
+                  : "All work and no play makes for a dull day.\n";
+  const std::string path = new_folder() + "/text";
+  io::write_file(path, text);
+  return path;
+}
+
+TEST(TrainingRun, ResumedOnOtherDataForgetsTheBestScore) {
+  TrainingRun run = new_run();
+  run.config["data"]["path"] = text_file(/*noise=*/false);
+  run.config["train"]["learning_rate"] = 0.01;
+  run_training(run);
+  EXPECT_LE(weights_of(run.directory).step, 12);
+  run.mode = RunMode::kResume;
+  run.config = load_config(run.directory);
+  run.config["train"]["steps"] = 17;
+  run.config["data"]["path"] = text_file(/*noise=*/true);
+  run.config["data"]["fingerprint"] = "";
+  bool new_data = false;
+  TrainingHooks hooks;
+  hooks.started = [&](const RunStart& start) { new_data = start.new_data; };
+  // On noise, every score is worse than the best one on the first text.
+  run_training(run, hooks);
+  EXPECT_TRUE(new_data);
+  EXPECT_GT(weights_of(run.directory).step, 12);
+  run.config = load_config(run.directory);
+  run.config["train"]["steps"] = 18;
+  run_training(run, hooks);
+  EXPECT_FALSE(new_data);
+}
+
+TEST(TrainingRun, StartsWithTheWeightsOfAnotherModel) {
+  const TrainingRun first = new_run();
+  run_training(first);
+  const std::vector<torch::Tensor> source = loaded(first.directory);
+  std::vector<torch::Tensor> begun;
+  Transfer transfer;
+  TrainingHooks hooks;
+  hooks.initialised = [&](const Transfer& t) { transfer = t; };
+  hooks.started = [&](const RunStart& start) { begun = values(start.model); };
+  TrainingRun next = new_run();
+  next.init = first.directory;
+  next.config["data"]["path"] = text_file(/*noise=*/false);
+  run_training(next, hooks);
+  EXPECT_TRUE(transfer.fresh.empty());
+  expect_equal(begun, source);
+
+  // Of a longer model: the positions that both have.
+  next = new_run();
+  next.init = first.directory;
+  next.config["model"]["length"] = 24;
+  run_training(next, hooks);
+  EXPECT_TRUE(transfer.fresh.empty());
+  for (size_t i = 0; i < source.size(); ++i)
+    EXPECT_TRUE(begun[i].narrow(0, 0, source[i].size(0)).equal(source[i])) << i;
+
+  // Of another mixer: what both have.
+  next = new_run();
+  next.init = first.directory;
+  next.config["model"] = {{"mixer", "attention"},
+                          {"heads", 2},
+                          {"layers", 1},
+                          {"width", 16},
+                          {"length", 16}};
+  next.config = task_kind(next.config).complete(next.config);
+  run_training(next, hooks);
+  const auto names = [&](const std::vector<std::string>& all) {
+    return " " + summary(all) + ",";
+  };
+  EXPECT_NE(names(transfer.copied).find(" embedding,"), std::string::npos);
+  EXPECT_NE(names(transfer.fresh).find(" blocks.mixer.qkv,"),
             std::string::npos);
+}
+
+TEST(TrainingRun, RejectsInitialWeightsThatDoNotFit) {
+  const TrainingRun first = new_run();
+  run_training(first, stop_after(1));
+  TrainingRun next = new_run();
+  next.init = first.directory;
+  next.config["model"]["width"] = 32;
+  EXPECT_EQ(failure<io::Error>(next),
+            first.directory +
+                ": its weights do not fit this model; expected model.width "
+                "32, got 16");
+  next = new_run();
+  next.init = first.directory;
+  next.config["data"]["mode"] = "txl";
+  EXPECT_NE(failure<io::Error>(next).find("data.mode"), std::string::npos);
+  next.init = "/nowhere";
+  EXPECT_EQ(failure<io::Error>(next),
+            "/nowhere: expected the directory of a model");
+  EXPECT_FALSE(io::exists(next.directory));
+}
+
+// ---- Limits -----------------------------------------------------------------
+
+TEST(TrainingRun, RejectsABatchThatNeedsMoreMemoryThanTheMachineHas) {
+  TrainingRun run = new_run();
+  run.config["train"]["batch_size"] = int64_t{1} << 22;
+  run.config["model"]["width"] = 512;
+  const std::string message = failure<base::ConfigError>(run);
+  EXPECT_NE(message.find("training needs about "), std::string::npos);
+  EXPECT_NE(message.find("train.batch_size 4194304"), std::string::npos);
   EXPECT_FALSE(io::exists(run.directory));
 }
 

@@ -118,6 +118,23 @@ TEST(Trainer, RepeatsTheMetricsAfterTheCheckpoint) {
   EXPECT_EQ(metrics(whole), metrics(torn));
 }
 
+TEST(Trainer, LimitsTheWarmup) {
+  TrainConfig config;
+  config.steps = 20, config.warmup_steps = 100;
+  EXPECT_EQ(warmup_steps(config), 5);
+  config.steps = 3;
+  EXPECT_EQ(warmup_steps(config), 1);
+  config.steps = 400;
+  EXPECT_EQ(warmup_steps(config), 100);
+  // The learning rate reaches its peak.
+  tasks::LanguageConfig c = small_config();
+  c.train.steps = 8, c.train.warmup_steps = 1000;
+  tasks::LanguageTask task(c, data::Text::open("", "bytes"));
+  Trainer trainer(task, c.train, new_folder());
+  trainer.advance();
+  EXPECT_EQ(trainer.advance().rate, c.train.learning_rate);
+}
+
 TEST(Trainer, IgnoresInvalidLinesOfMetrics) {
   const tasks::LanguageConfig c = small_config();
   const std::string whole = new_folder(), odd = new_folder();
