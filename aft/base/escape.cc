@@ -1,6 +1,8 @@
 #include "aft/base/escape.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <utility>
 
 namespace aft::base {
 namespace {
@@ -9,6 +11,30 @@ std::string escaped(unsigned char byte) {
   char hex[5];
   std::snprintf(hex, sizeof(hex), "\\x%02x", byte);
   return hex;
+}
+
+/// Returns the length of the UTF-8 character at the start of `text`; 0 if there
+/// is none, or only a control character of two bytes (U+0080 to U+009F). May
+/// exceed the length of the text, if that ends in the middle of a character.
+size_t character_length(std::string_view text) {
+  const auto byte = [&](size_t i) {
+    return static_cast<unsigned char>(text[i]);
+  };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  if (lead < 0xc2 || lead > 0xf4) return 0;
+  const size_t length = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+  // The second byte excludes control characters, characters that fit in fewer
+  // bytes, surrogates and everything above U+10FFFF.
+  unsigned low = lead == 0xc2 || lead == 0xe0 ? 0xa0
+                 : lead == 0xf0               ? 0x90
+                                              : 0x80;
+  unsigned high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
+  for (size_t i = 1; i < length && i < text.size(); ++i) {
+    if (byte(i) < low || byte(i) > high) return 0;
+    low = 0x80, high = 0xbf;
+  }
+  return length;
 }
 
 }  // namespace
@@ -26,15 +52,39 @@ std::string printable(const std::string& text, size_t limit) {
   return out;
 }
 
-std::string terminal_safe(const std::string& text) {
+std::string terminal_safe(std::string_view text) {
+  TerminalText safe;
+  std::string out = safe.add(text);
+  return out += safe.finish();
+}
+
+std::string TerminalText::add(std::string_view piece) {
+  const std::string text = std::move(incomplete_) + std::string(piece);
+  incomplete_.clear();
   std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte >= 0x20 && byte != 0x7f) || c == '\n')
-      out += c;
-    else
+  for (size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const size_t length = character_length(std::string_view(text).substr(at));
+    if (length > text.size() - at) {
+      incomplete_ = text.substr(at);
+      break;
+    }
+    const bool control =
+        (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
+    if (length == 0 || control)
       out += escaped(byte);
+    else
+      out.append(text, at, length);
+    at += std::max<size_t>(length, 1);
   }
+  return out;
+}
+
+std::string TerminalText::finish() {
+  std::string out;
+  for (const char c : incomplete_)
+    out += escaped(static_cast<unsigned char>(c));
+  incomplete_.clear();
   return out;
 }
 

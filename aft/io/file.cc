@@ -176,6 +176,30 @@ void remove_left_over(int directory, const char* name) {
   ::unlinkat(directory, name, 0);
 }
 
+/// Whether `path` is a regular file, with `info`, that a write replaces; false
+/// if it does not exist. Throws if it is of another type.
+bool is_replaced(const std::string& path, const std::string& name,
+                 struct stat& info) {
+  if (::stat(path.c_str(), &info) == 0) {
+    if (!S_ISREG(info.st_mode)) throw Error(name + kNotRegular);
+    return true;
+  }
+  if (errno != ENOENT) fail(name, "cannot be written", errno);
+  return false;
+}
+
+/// Opens the directory of a file that is about to be written.
+int open_parent(const std::string& path, const std::string& name) {
+  const std::string directory = directory_of(path);
+  const int fd = open_directory(directory);
+  if (fd < 0)
+    fail(
+        name,
+        "cannot be written: its directory '" + directory + "' cannot be opened",
+        errno);
+  return fd;
+}
+
 }  // namespace
 
 int internal::open_file(const char* path, int flags) {
@@ -186,17 +210,9 @@ void internal::replace_file(const std::string& path,
                             const std::vector<Piece>& pieces,
                             const std::string& name) {
   struct stat old;
-  const bool replace = ::stat(path.c_str(), &old) == 0;
-  if (!replace && errno != ENOENT) fail(name, "cannot be written", errno);
-  if (replace && !S_ISREG(old.st_mode)) throw Error(name + kNotRegular);
-  const std::string directory = directory_of(path),
-                    base = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
-  const Fd dir(open_directory(directory));
-  if (dir.get() < 0)
-    fail(
-        name,
-        "cannot be written: its directory '" + directory + "' cannot be opened",
-        errno);
+  const bool replace = is_replaced(path, name, old);
+  const std::string base = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+  const Fd dir(open_parent(path, name));
   Unfinished file(dir.get(), name);
   Fd fd(file.fd());
   const Fd lock(
@@ -274,6 +290,25 @@ bool make_directory(const std::string& path) {
   const std::string name = path.substr(0, path.find_last_not_of('/') + 1);
   sync_entry(name, "is created");
   return made;
+}
+
+bool make_directories(const std::string& path) {
+  const size_t slash = path.find_last_of('/', path.find_last_not_of('/'));
+  if (slash != std::string::npos && slash > 0) {
+    const std::string parent = path.substr(0, slash);
+    if (!exists(parent)) make_directories(parent);
+  }
+  return make_directory(path);
+}
+
+void prepare_file(const std::string& path) {
+  const std::string directory = directory_of(path);
+  if (!exists(directory)) make_directories(directory);
+  struct stat old;
+  is_replaced(path, path, old);
+  const Fd dir(open_parent(path, path));
+  const Unfinished file(dir.get(), path);
+  const Fd close(file.fd());
 }
 
 void remove_unfinished(const std::string& directory) noexcept {

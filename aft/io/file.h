@@ -35,6 +35,16 @@ void append_file(const std::string& path, const std::string& text);
 /// failure. Returns false if `path` already exists. Throws io::Error.
 bool make_directory(const std::string& path);
 
+/// Creates a directory and those of its parents that do not exist, as
+/// make_directory().
+bool make_directories(const std::string& path);
+
+/// Prepares a long task whose result is written to `path` at its end: creates
+/// the parents of `path` that do not exist and checks that a file can be
+/// created there. Leaves an existing file as it is. Throws io::Error as
+/// write_file() would.
+void prepare_file(const std::string& path);
+
 /// Removes temporary files that killed processes left in a directory. Matches
 /// only names of the form .unfinished-<process>-<number>. Ignores errors.
 void remove_unfinished(const std::string& directory) noexcept;

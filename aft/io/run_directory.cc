@@ -27,12 +27,7 @@ std::string RunDirectory::proof() const {
 }
 
 bool RunDirectory::create() const {
-  const size_t slash = path_.find_last_of('/', path_.find_last_not_of('/'));
-  if (slash != std::string::npos && slash > 0) {
-    const std::string parent = path_.substr(0, slash);
-    if (!exists(parent)) make_directory(parent);
-  }
-  if (make_directory(path_)) return true;
+  if (make_directories(path_)) return true;
   struct stat info;
   if (stat(path_.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
     throw Error(path_ + ": exists but is not a directory");

@@ -50,7 +50,7 @@ class RunDirectory {
   /// was killed before it wrote its configuration.
   std::string proof() const;
 
-  /// Creates the directory, and its parent if that does not exist. Returns
+  /// Creates the directory and those of its parents that do not exist. Returns
   /// false if the directory already exists. Throws Error.
   bool create() const;
   /// Writes the configuration. Throws Error.

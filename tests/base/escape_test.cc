@@ -21,6 +21,36 @@ TEST(Text, TerminalSafe) {
   EXPECT_EQ(terminal_safe("two\nlines \xc3\xa4"), "two\nlines \xc3\xa4");
   EXPECT_EQ(terminal_safe("\x1b]0;title\x07\r\x7f"),
             "\\x1b]0;title\\x07\\x0d\\x7f");
+  EXPECT_EQ(terminal_safe("a\tb"), "a\tb");
+  // The ends of the ranges of valid characters.
+  for (const char* valid :
+       {"\xc2\xa0", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",
+        "\xef\xbf\xbd", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"})
+    EXPECT_EQ(terminal_safe(valid), valid);
+  // Control characters of two bytes: U+009B starts a control sequence.
+  EXPECT_EQ(terminal_safe("\xc2\x9b"
+                          "2J"),
+            "\\xc2\\x9b2J");
+  // Overlong, surrogate, too large, stray, truncated.
+  EXPECT_EQ(terminal_safe("\xc0\x9b"), "\\xc0\\x9b");
+  EXPECT_EQ(terminal_safe("\xe0\x82\x9b"), "\\xe0\\x82\\x9b");
+  EXPECT_EQ(terminal_safe("\xed\xa0\x80"), "\\xed\\xa0\\x80");
+  EXPECT_EQ(terminal_safe("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
+  EXPECT_EQ(terminal_safe("\x9b"), "\\x9b");
+  EXPECT_EQ(terminal_safe("a\xe2\x82"), "a\\xe2\\x82");
+  EXPECT_EQ(terminal_safe("\xe2z\x82"), "\\xe2z\\x82");
+}
+
+TEST(Text, TerminalTextHoldsBackIncompleteCharacters) {
+  TerminalText text;
+  EXPECT_EQ(text.add("\xe2"), "");
+  EXPECT_EQ(text.add("\x82"), "");
+  EXPECT_EQ(text.add("\xac!"), "\xe2\x82\xac!");
+  EXPECT_EQ(text.add("\xc3"), "");
+  EXPECT_EQ(text.add("\x1b"), "\\xc3\\x1b");
+  EXPECT_EQ(text.add("\xf0\x9f"), "");
+  EXPECT_EQ(text.finish(), "\\xf0\\x9f");
+  EXPECT_EQ(text.finish(), "");
 }
 
 }  // namespace

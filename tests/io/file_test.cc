@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "aft/io/safetensors.h"
+#include "tests/io/message_of.h"
 #include "tests/scratch.h"
 
 namespace aft::io {
@@ -118,13 +119,24 @@ TEST_F(WriteFile, CreatesDirectories) {
   EXPECT_TRUE(make_directory(path));
   EXPECT_FALSE(make_directory(path));
   EXPECT_FALSE(make_directory("/"));
-  try {
-    make_directory(directory_ + "/no/d");
-    FAIL() << "no error";
-  } catch (const Error& e) {
-    EXPECT_EQ(
-        e.what(),
-        directory_ + "/no/d: cannot be created: No such file or directory");
+  EXPECT_EQ(message_of([&] { make_directory(directory_ + "/no/d"); }),
+            directory_ + "/no/d: cannot be created: No such file or directory");
+}
+
+TEST_F(WriteFile, PreparesFiles) {
+  const std::string path = directory_ + "/new/folder/a";
+  prepare_file(path);
+  EXPECT_EQ(listing(), std::vector<std::string>{"new"});
+  EXPECT_TRUE(std::filesystem::is_empty(directory_ + "/new/folder"));
+  write_file(path, "old");
+  prepare_file(path);
+  EXPECT_EQ(contents(path), "old");
+  // The same messages as when the file is written.
+  for (const std::string& bad :
+       {directory_ + "/new", path + "/b", std::string("/dev/null")}) {
+    const std::string message = message_of([&] { prepare_file(bad); });
+    EXPECT_NE(message, "no error") << bad;
+    EXPECT_EQ(message, message_of([&] { write_file(bad, ""); })) << bad;
   }
 }
 
@@ -132,22 +144,12 @@ TEST_F(WriteFile, RejectsTargetsThatAreNotRegularFiles) {
   const std::string pipe = directory_ + "/pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   for (const std::string& path : {pipe, directory_}) {
-    try {
-      write_file(path, "text");
-      ADD_FAILURE() << path << " was written";
-    } catch (const Error& e) {
-      EXPECT_EQ(e.what(),
-                path + ": cannot be written: it is not a regular file");
-    }
+    EXPECT_EQ(message_of([&] { write_file(path, "text"); }),
+              path + ": cannot be written: it is not a regular file");
   }
   const auto refused = [](const std::string& path) {
-    try {
-      append_file(path, "text");
-      ADD_FAILURE() << path << " was written";
-    } catch (const Error& e) {
-      EXPECT_EQ(e.what(),
-                path + ": cannot be written: it is not a regular file");
-    }
+    EXPECT_EQ(message_of([&] { append_file(path, "text"); }),
+              path + ": cannot be written: it is not a regular file");
   };
   refused(pipe);
   const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
