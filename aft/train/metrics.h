@@ -18,12 +18,12 @@ struct Metrics {
   double seconds = 0;         ///< training time so far
   double tokens_per_second = 0;
   std::optional<double> validation;  ///< validation loss, nats
-  /// The validation of weights where training was stopped; an uninterrupted run
-  /// does not have it.
-  bool stopped = false;
   /// Further values of the validation by name: top1 and top5 as fractions;
   /// kernel_entropy in nats and kernel_top as a fraction.
   std::vector<std::pair<std::string, double>> values;
+  /// The validation of weights where training was stopped; an uninterrupted run
+  /// does not have it.
+  bool stopped = false;
 
   /// The value of that name, or 0.
   double value(const std::string& name) const;

@@ -71,6 +71,13 @@ TEST(Metrics, AreCutAtAStep) {
   EXPECT_EQ(io::read_file(path, 1000), std::string(kFirst) + kSecond);
   EXPECT_EQ(truncate_metrics(path, 19).step, 10);
   EXPECT_EQ(io::read_file(path, 1000), kFirst);
+  // The validation of a stopped run, which a resumed one does not repeat.
+  Metrics stopped;
+  stopped.step = 10, stopped.validation = 2, stopped.stopped = true;
+  append_metrics(path, stopped);
+  EXPECT_TRUE(read_metrics(path).back().stopped);
+  EXPECT_FALSE(truncate_metrics(path, 10).stopped);
+  EXPECT_EQ(io::read_file(path, 1000), kFirst);
   EXPECT_EQ(truncate_metrics(path, 9).seconds, 0);
   EXPECT_EQ(io::read_file(path, 1000), "");
 }
