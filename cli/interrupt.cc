@@ -5,10 +5,11 @@
 namespace aft::cli {
 namespace {
 
-volatile sig_atomic_t caught = 0, first = 0, limit = 0;
+volatile sig_atomic_t caught = 0, first = 0, limit = 0, term = 0;
 
 void on_signal(int number) {
   if (first == 0) first = number;
+  if (number == SIGTERM) term = 1;
   caught = caught + 1;
   if (caught < limit) return;
   signal(SIGINT, SIG_DFL);
@@ -26,6 +27,8 @@ void catch_interrupts(int most) {
 }
 
 int interrupts() { return caught; }
+
+bool terminated() { return term != 0; }
 
 int Interrupted::exit_code() { return 128 + (first != 0 ? first : SIGINT); }
 

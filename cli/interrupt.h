@@ -12,6 +12,8 @@ void catch_interrupts(int most = 1);
 
 /// How many signals were caught.
 int interrupts();
+/// Whether one of them was SIGTERM.
+bool terminated();
 
 /// An interrupted command has saved its work and printed how to continue. The
 /// program exits with 128 + the number of the signal: 130 for SIGINT, 143 for

@@ -163,6 +163,14 @@ CLI::Option* add_text(CLI::App& command, const std::string& name,
   return command.add_option(name, value, help)->type_name(type);
 }
 
+CLI::Option* add_texts(CLI::App& command, const std::string& name,
+                       std::vector<std::string>& values,
+                       const std::string& type, const std::string& help) {
+  return command.add_option(name, values, help)
+      ->type_name(type)
+      ->allow_extra_args(false);
+}
+
 void add_batch(CLI::App& command, int64_t& batch, const std::string& what) {
   add_count(command, "--batch", batch,
             what + " per batch; default: " + std::to_string(batch), 1, 1 << 20);
@@ -180,12 +188,9 @@ void add_split(CLI::App& command, std::string& data, std::string& split,
 }
 
 void add_sets(CLI::App& command, std::vector<std::string>& sets) {
-  command
-      .add_option("--set", sets,
-                  "Change a key of the configuration, for example --set "
-                  "model.window=64; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  add_texts(command, "--set", sets, "KEY=VALUE",
+            "Change a key of the configuration, for example --set "
+            "model.window=64; may be repeated");
 }
 
 CLI::Validator real(double low, double high) {

@@ -60,6 +60,10 @@ using io::exists;
 CLI::Option* add_text(CLI::App& command, const std::string& name,
                       std::string& value, const std::string& type,
                       const std::string& help);
+/// The same for an option that may be repeated.
+CLI::Option* add_texts(CLI::App& command, const std::string& name,
+                       std::vector<std::string>& values,
+                       const std::string& type, const std::string& help);
 /// Adds --batch, whose default is the value of `batch`.
 void add_batch(CLI::App& command, int64_t& batch, const std::string& what);
 /// Adds the required positional argument `model`, a model directory.

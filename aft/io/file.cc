@@ -200,6 +200,32 @@ int open_parent(const std::string& path, const std::string& name) {
   return fd;
 }
 
+/// Reads to the end rather than to the expected size: the file may change
+/// meanwhile, and files in /proc have size 0.
+std::string read_all(int fd, const std::string& name, size_t expected,
+                     size_t limit) {
+  const auto too_large = [&](const std::string& size) {
+    throw Error(name + ": must have at most " + std::to_string(limit) +
+                " bytes, got " + size);
+  };
+  if (expected > limit) too_large(std::to_string(expected));
+  std::string out;
+  for (size_t done = 0;;) {
+    constexpr size_t kChunk = size_t{1} << 16;
+    // One byte more than expected, to detect the end.
+    if (done == out.size())
+      out.resize(std::max({expected + 1, done + kChunk, 2 * done}));
+    const ssize_t n =
+        retried([&] { return ::read(fd, &out[done], out.size() - done); });
+    if (n < 0) fail(name, "cannot be read", errno);
+    done += static_cast<size_t>(n);
+    if (done > limit) too_large("more");
+    if (n > 0) continue;
+    out.resize(done);
+    return out;
+  }
+}
+
 }  // namespace
 
 int internal::open_file(const char* path, int flags) {
@@ -238,28 +264,11 @@ std::string read_file(const std::string& path, size_t limit) {
   if (!S_ISREG(info.st_mode))
     throw Error(path + ": must be a regular file, got " +
                 (S_ISDIR(info.st_mode) ? "a directory" : "a special file"));
-  const auto too_large = [&](const std::string& size) {
-    throw Error(path + ": must have at most " + std::to_string(limit) +
-                " bytes, got " + size);
-  };
-  const auto size = static_cast<size_t>(info.st_size);
-  if (size > limit) too_large(std::to_string(size));
-  // Read to the end rather than to the size: the file may change meanwhile, and
-  // files in /proc have size 0.
-  std::string out;
-  for (size_t done = 0;;) {
-    constexpr size_t kChunk = size_t{1} << 16;
-    // One byte more than expected, to detect the end.
-    if (done == out.size()) out.resize(std::max(size + 1, done + kChunk));
-    const ssize_t n = retried(
-        [&] { return ::read(fd.get(), &out[done], out.size() - done); });
-    if (n < 0) fail(path, "cannot be read", errno);
-    done += static_cast<size_t>(n);
-    if (done > limit) too_large("more");
-    if (n > 0) continue;
-    out.resize(done);
-    return out;
-  }
+  return read_all(fd.get(), path, static_cast<size_t>(info.st_size), limit);
+}
+
+std::string read_standard_input(size_t limit) {
+  return read_all(STDIN_FILENO, "the standard input", 0, limit);
 }
 
 void write_file(const std::string& path, const std::string& text) {

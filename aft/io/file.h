@@ -15,6 +15,10 @@ bool exists(const std::string& path) noexcept;
 /// expected and what was found.
 std::string read_file(const std::string& path, size_t limit);
 
+/// Reads the standard input to its end, at most `limit` bytes. Throws
+/// io::Error.
+std::string read_standard_input(size_t limit);
+
 /// Atomically replaces the contents of `path`: writes a temporary file in the
 /// same directory, syncs it, renames it and syncs the directory. Keeps the mode
 /// of an existing file. Replaces a symbolic link itself, not its target.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "aft/base/escape.h"
 #include "aft/io/safetensors.h"
 #include "aft/models/weights.h"
 #include "aft/tasks/memory_limit.h"
@@ -52,12 +53,13 @@ int64_t draw(const torch::Tensor& logits, const Sampling& s, double random) {
   return order[n - 1];
 }
 
-void Generator::check_prompts(bool may_be_empty) const {
-  TORCH_CHECK(!prompts_.empty(), "Generator: expected a prompt, got none");
-  for (size_t i = 0; i < prompts_.size(); ++i) {
-    TORCH_CHECK(may_be_empty || !prompts_[i].empty(), "Generator: prompt ", i,
+void Generator::check_prompts(const std::vector<std::vector<int64_t>>& prompts,
+                              bool may_be_empty) const {
+  TORCH_CHECK(!prompts.empty(), "Generator: expected a prompt, got none");
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    TORCH_CHECK(may_be_empty || !prompts[i].empty(), "Generator: prompt ", i,
                 " is empty");
-    for (const int64_t symbol : prompts_[i]) {
+    for (const int64_t symbol : prompts[i]) {
       TORCH_CHECK(symbol >= 0 && symbol < model_->config.inputs(),
                   "Generator: a symbol of prompt ", i, " must be in [0, ",
                   model_->config.inputs(), "), got ", symbol);
@@ -77,7 +79,7 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
       sampling_(sampling),
       prompts_(std::move(prompts)),
       seen_(prompts_.size()) {
-  check_prompts(/*may_be_empty=*/false);
+  check_prompts(prompts_, /*may_be_empty=*/false);
   for (size_t i = 0; i < prompts_.size(); ++i) {
     random_.push_back(base::mix(sampling.seed, sampling.first + i));
     inputs_.push_back(prompts_[i][0]);
@@ -119,6 +121,10 @@ std::vector<bool> growing(const models::SequenceModelState& fresh) {
   return out;
 }
 
+std::string fingerprint(const models::SequenceModel& model) {
+  return models::fingerprint(models::tensors_of(*model));
+}
+
 torch::Tensor rows_of(const std::vector<std::vector<int64_t>>& rows) {
   const int64_t B = static_cast<int64_t>(rows.size()),
                 n = static_cast<int64_t>(rows[0].size());
@@ -140,7 +146,8 @@ void Generator::save(const std::string& path) const {
   all.emplace_back("random", rows_of(random));
   all.emplace_back("inputs", rows_of(inputs));
   models::save_tensors(path, all,
-                       {{"position", std::to_string(state_.position)}});
+                       {{"position", std::to_string(state_.position)},
+                        {"model", fingerprint(model_)}});
 }
 
 Generator::Generator(models::SequenceModel model, const Sampling& sampling,
@@ -149,7 +156,7 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
     : model_(std::move(model)),
       sampling_(sampling),
       prompts_(std::move(prompts)) {
-  check_prompts(/*may_be_empty=*/true);
+  check_prompts(prompts_, /*may_be_empty=*/true);
   // Not unconditionally: other threads may be using the model.
   if (model_->is_training()) model_->eval();
   const auto& config = model_->config;
@@ -171,6 +178,13 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
                       "position in the metadata, got " +
                       (end ? "'" + at->second + "'" : "none"));
     }
+    const auto saved_by = file.metadata().find("model");
+    if (saved_by != file.metadata().end() &&
+        saved_by->second != fingerprint(model_))
+      throw io::Error(path +
+                      ": is a state of another model: expected one with " +
+                      "the fingerprint " + fingerprint(model_) + ", got " +
+                      base::printable(saved_by->second));
     // Check the shapes against the file before allocating. A tensor [0, n]
     // occupies no bytes, so its n proves nothing.
     const std::vector<int64_t>& shape = file.at("seen").shape;
@@ -259,6 +273,22 @@ std::vector<int64_t> Generator::next() {
   }
   ++time_;
   return drawn;
+}
+
+void Generator::prompt(std::vector<std::vector<int64_t>> prompts) {
+  TORCH_CHECK(prompts.size() == prompts_.size(), "Generator: expected ",
+              prompts_.size(), " prompts, got ", prompts.size());
+  for (size_t i = 0; i < prompts_.size(); ++i)
+    TORCH_CHECK(unread(i) == 0, "Generator: stream ", i,
+                " has not read its prompt");
+  check_prompts(prompts, /*may_be_empty=*/true);
+  prompts_ = std::move(prompts);
+  time_ = 0;
+}
+
+int64_t Generator::unread(size_t i) const {
+  const size_t size = prompts_[i].size();
+  return static_cast<int64_t>(size - std::min(time_, size));
 }
 
 }  // namespace aft::tasks

@@ -32,21 +32,29 @@ class Generator {
             std::vector<std::vector<int64_t>> prompts);
   /// Resumes the generator that wrote `path`: its streams, pending symbols and
   /// random states. sampling.seed is ignored. Prompts, one per stream, may be
-  /// empty and are read first. Throws io::Error for a file that does not match
-  /// the model.
+  /// empty and are read first. Throws io::Error for a file that another model
+  /// wrote.
   Generator(models::SequenceModel model, const Sampling& sampling,
             const std::string& path, std::vector<std::vector<int64_t>> prompts);
-  /// Writes everything needed to resume, as safetensors. Throws io::Error.
+  /// Writes everything needed to resume, except unread prompts, as safetensors.
+  /// Throws io::Error.
   void save(const std::string& path) const;
 
   /// Advances by one position: each stream reads a symbol and samples the next.
   /// Returns the sampled symbols, -1 for streams that are still reading their
   /// prompt. The last sampled symbol has not been read by the model yet.
   std::vector<int64_t> next();
+  /// Gives each stream a further prompt, which may be empty: it is read after
+  /// the last sampled symbol. Throws c10::Error unless all streams have read
+  /// their prompts.
+  void prompt(std::vector<std::vector<int64_t>> prompts);
+  /// How many symbols of its prompt stream i has not been given yet.
+  int64_t unread(size_t i) const;
   const models::SequenceModelState& state() const { return state_; }
 
  private:
-  void check_prompts(bool may_be_empty) const;
+  void check_prompts(const std::vector<std::vector<int64_t>>& prompts,
+                     bool may_be_empty) const;
   models::SequenceModelState fresh_state() const;
   torch::Tensor feed(const std::vector<int64_t>& symbols);
 
