@@ -35,6 +35,7 @@ std::unique_ptr<CLI::App> make_app() {
         add_distributed, add_steady, add_distributed_rank, add_steady_rank})
     add(*app);
   add_measure_mixer(*add_measure(*app));
+  cli::finish(*app);
   return app;
 }
 

@@ -36,6 +36,7 @@ std::unique_ptr<CLI::App> make_app() {
         add_launch, add_info, add_demo, add_bench})
     add(*app);
   add_measure(*app);
+  finish(*app);
   return app;
 }
 

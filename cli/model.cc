@@ -54,7 +54,7 @@ base::Json with_sets(base::Json given, const base::Json& config,
     }
     return kind.complete(given);
   } catch (const base::ConfigError& e) {
-    throw base::ConfigError("--set: " + std::string(e.what()));
+    throw UsageError("--set: " + std::string(e.what()));
   }
 }
 
@@ -149,6 +149,22 @@ void report_weights(const std::string& directory) {
             << '\n';
 }
 
+std::string read_text_input() {
+  const std::string text = io::read_standard_input(size_t{1} << 30);
+  if (text.empty()) throw io::Error("the standard input: is empty");
+  return text;
+}
+
+data::Text open_text(const std::string& path, const std::string& mode,
+                     const std::string& symbols) {
+  if (path != "-") return data::Text::open(path, mode, symbols);
+  try {
+    return data::Text::from(read_text_input(), mode, symbols);
+  } catch (const data::DataError& e) {
+    throw data::DataError("the standard input: " + std::string(e.what()));
+  }
+}
+
 bool has_network(const base::Json& config) {
   return config.at("model").contains("network");
 }
@@ -181,10 +197,11 @@ void add_model(CLI::App& command, std::string& model) {
 }
 
 void add_split(CLI::App& command, std::string& data, std::string& split,
-               const std::string& what) {
+               const std::string& what, const std::string& splits) {
   add_text(command, "--data", data, "PATH",
            what + "; default: the data that the model was trained on");
-  add_text(command, "--split", split, "NAME", "train, valid or test (default)");
+  add_text(command, "--split", split, "NAME", splits)
+      ->check(one_of({"train", "valid", "test", "all"}));
 }
 
 void add_sets(CLI::App& command, std::vector<std::string>& sets) {
@@ -223,7 +240,7 @@ void add_sampling(CLI::App& command, tasks::Sampling& sampling,
            "Sample from the most likely values with total probability X; "
            "default: 1",
            0, 1);
-  command.add_option("--seed", sampling.seed, seed)->type_name("N");
+  add_seed(command, sampling.seed, seed);
 }
 
 void add_view(CLI::App& command, int64_t& size, double& crop) {

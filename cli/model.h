@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "aft/data/text.h"
 #include "aft/io/file.h"
 #include "aft/nn/aft.h"
 #include "aft/tasks/generator.h"
@@ -15,7 +16,7 @@
 namespace aft::cli {
 
 // Each of these returns a complete configuration with the `--set` assignments
-// applied, and throws ConfigError.
+// applied. Throws ConfigError; UsageError for a wrong assignment.
 
 /// Of a preset or of a JSON file.
 base::Json preset_config(const std::string& what,
@@ -52,6 +53,11 @@ bool has_one_position(const base::Json& model);
 /// weights of step 200, the best by validation".
 void report_weights(const std::string& directory);
 bool is_directory(const std::string& path);
+/// Reads the standard input, which must not be empty. Throws io::Error.
+std::string read_text_input();
+/// data::Text::open(); path "-": the standard input.
+data::Text open_text(const std::string& path, const std::string& mode,
+                     const std::string& symbols = "");
 using io::exists;
 
 // ---- options that several commands have -------------------------------------
@@ -68,9 +74,12 @@ CLI::Option* add_texts(CLI::App& command, const std::string& name,
 void add_batch(CLI::App& command, int64_t& batch, const std::string& what);
 /// Adds the required positional argument `model`, a model directory.
 void add_model(CLI::App& command, std::string& model);
-/// Adds --data and --split, which select what a model is evaluated on.
-void add_split(CLI::App& command, std::string& data, std::string& split,
-               const std::string& what);
+/// Adds --data and --split, which select what a model is evaluated on. what,
+/// splits: the help.
+void add_split(
+    CLI::App& command, std::string& data, std::string& split,
+    const std::string& what,
+    const std::string& splits = "train, valid, test (default) or all");
 
 /// Adds `--set key=value`, which may be repeated.
 void add_sets(CLI::App& command, std::vector<std::string>& sets);

@@ -5,13 +5,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <iostream>
+#include <limits>
+#include <memory>
 #include <new>
 #include <thread>
 
 #include "aft/base/escape.h"
 #include "aft/tasks/memory_limit.h"
+#include "aft/tasks/presets.h"
 #include "aft/train/distributed/launch_environment.h"
 #include "aft/train/distributed/rendezvous.h"
 #include "cli/interrupt.h"
@@ -62,7 +67,112 @@ std::string hint(const CLI::App& app) {
   return "; see `" + command + " --help`";
 }
 
+/// The names of the commands that the help shows.
+std::vector<std::string> commands(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands(nullptr))
+    if (!command->get_group().empty()) names.push_back(command->get_name());
+  return names;
+}
+
+[[noreturn]] void unknown_command(const CLI::App& app,
+                                  const std::string& name) {
+  throw UsageError("there is no command '" + base::printable(name) +
+                   "'; the nearest are " + base::nearest(name, commands(app)) +
+                   "; see `" + app.get_name() + " --help`");
+}
+
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options())
+    if (option->get_items_expected_max() > 0 &&
+        option->get_name() != "--prompt")
+      option->check(CLI::Validator(
+          [](const std::string& value) {
+            return value.empty() ? "the value is empty" : "";
+          },
+          ""));
+  for (CLI::App* command : app.get_subcommands(nullptr))
+    refuse_empty_values(*command);
+}
+
+void add_help(CLI::App& app) {
+  auto name = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand(
+      "help", "Show the help of a command, as `COMMAND --help` does");
+  command->add_option("command", *name, "A command; default: all");
+  command->callback([&app, name] {
+    const std::vector<std::string> known = commands(app);
+    if (!name->empty() &&
+        std::find(known.begin(), known.end(), *name) == known.end())
+      unknown_command(app, *name);
+    const CLI::App* shown = name->empty() ? &app : app.get_subcommand(*name);
+    // Not shown->help(): that of the program is about the command in use.
+    std::cout << app.get_formatter()->make_help(
+        shown, name->empty() ? app.get_name() : app.get_name() + " " + *name,
+        CLI::AppFormatMode::Normal);
+  });
+}
+
 }  // namespace
+
+template <class Integer>
+CLI::Validator integer(Integer low, Integer high) {
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        Integer value;
+        const char *begin = text.data(), *end = begin + text.size();
+        const auto [at, error] = std::from_chars(begin, end, value);
+        if (error != std::errc() || at != end || value < low || value > high)
+          return "expected an integer in [" + std::to_string(low) + ", " +
+                 std::to_string(high) + "], got '" + base::printable(text) +
+                 "'";
+        text = std::to_string(value);  // CLI11 would read 010 as 8
+        return "";
+      },
+      "");
+}
+template CLI::Validator integer(int64_t, int64_t);
+template CLI::Validator integer(uint64_t, uint64_t);
+
+CLI::Validator one_of(std::vector<std::string> words) {
+  return CLI::Validator(
+      [words = std::move(words)](const std::string& text) -> std::string {
+        std::string all;
+        for (const std::string& word : words) {
+          if (text == word) return "";
+          all += (all.empty() ? "" : ", ") + word;
+        }
+        return "expected one of " + all + ", got '" + base::printable(text) +
+               "'";
+      },
+      "");
+}
+
+CLI::Validator ends_in(std::string ending) {
+  return CLI::Validator(
+      [ending = std::move(ending)](const std::string& text) -> std::string {
+        const auto same = [](char a, char b) { return std::tolower(a) == b; };
+        if (text.size() > ending.size() &&
+            std::equal(text.end() - static_cast<std::ptrdiff_t>(ending.size()),
+                       text.end(), ending.begin(), same))
+          return "";
+        return "expected a file name that ends in " + ending + ", got '" +
+               base::printable(text) + "'";
+      },
+      "");
+}
+
+CLI::Option* add_seed(CLI::App& command, uint64_t& seed,
+                      const std::string& help) {
+  return command.add_option("--seed", seed, help)
+      ->check(integer(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
+      ->type_name("N");
+}
+
+void finish(CLI::App& app) {
+  add_help(app);
+  refuse_empty_values(app);
+}
 
 int run(CLI::App& app, int argc, const char* const* argv) {
   const auto flush = [] {
@@ -73,6 +183,8 @@ int run(CLI::App& app, int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
+    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-')
+      unknown_command(app, argv[1]);
     if (e.get_exit_code() != 0)
       throw UsageError(std::string(e.what()) + hint(app));
     app.exit(e);  // --help, --version
@@ -93,6 +205,8 @@ int run_program(CLI::App& app, int argc, const char* const* argv) {
     set_threads(0);
     return run(app, argc, argv);
   } catch (const UsageError& e) {
+    return report_failure(e.what(), 2);
+  } catch (const tasks::UnknownPreset& e) {
     return report_failure(e.what(), 2);
   } catch (const train::PeerError& e) {
     return report_failure(e.what(), kPeerFailed);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace aft::cli {
 
@@ -44,14 +45,29 @@ int report_failure(const std::string& message, int code);
 void add_threads(CLI::App& command, int& threads);
 void set_threads(int threads);
 
+/// Accepts a decimal integer in [low, high].
+template <class Integer>
+CLI::Validator integer(Integer low, Integer high);
+/// Accepts one of `words`.
+CLI::Validator one_of(std::vector<std::string> words);
+/// Accepts a file name with that ending, such as ".png", in any case.
+CLI::Validator ends_in(std::string ending);
+
 /// Adds an option with an integer value in [low, high].
 template <class Integer>
 CLI::Option* add_count(CLI::App& command, const std::string& name,
                        Integer& value, const std::string& help, int64_t low = 1,
                        int64_t high = int64_t{1} << 40) {
   return command.add_option(name, value, help)
-      ->check(CLI::Range(low, high).description(""))
+      ->check(integer(low, high))
       ->type_name("N");
 }
+/// Adds --seed.
+CLI::Option* add_seed(CLI::App& command, uint64_t& seed,
+                      const std::string& help);
+
+/// Completes a program whose commands have been added: adds `help` and makes
+/// empty values errors for all options except --prompt.
+void finish(CLI::App& app);
 
 }  // namespace aft::cli

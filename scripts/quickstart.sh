@@ -14,7 +14,6 @@ echo "Training on the built-in stories (Ctrl-C stops and saves):"
 "$aft" train text-aft-conv-4x128 --out "$out" --steps "${QUICKSTART_STEPS:-2000}" \
   --set model.length=512 --set train.batch_size=2 --set train.learning_rate=0.01 --set train.validate_every=400 \
   --set data.valid_bytes=20000
-[ -e "$out/model.safetensors" ] || exit 0  # interrupted before the first validation
 echo
 echo "What it writes now (the text before the bar is the prompt):"
 for prompt in 'Once upon a time' 'One day,' '"Can you help'; do

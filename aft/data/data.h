@@ -20,8 +20,8 @@ using ProgressCallback = std::function<void(int64_t done, int64_t all)>;
 /// Physical memory of this machine in bytes.
 double machine_memory();
 
-/// 0, 1 or 2 for the split train, valid or test. Throws DataError for other
-/// names.
+/// 0, 1, 2 or 3 for the split train, valid, test or all. Throws DataError for
+/// other names.
 int split_number(const std::string& name);
 
 /// A view of bytes; does not own them.

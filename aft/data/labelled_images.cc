@@ -93,7 +93,7 @@ void LabelledImages::open_table(const std::string& path) {
 
 void LabelledImages::open_folders(const std::string& path) {
   const std::string tests = test_folder(path, {"val", "test"});
-  const bool parts = !tests.empty();
+  const bool parts = has_test_ = !tests.empty();
   classes_ = class_folders(parts ? path + "/train" : path);
   const auto is_part = [](const std::string& name) {
     return name == "train" || name == "val" || name == "test";
@@ -226,9 +226,13 @@ std::string LabelledImages::name(int64_t index) const {
   return path_ + "/" + std::string(file(i));
 }
 
-const LabelledPart& LabelledImages::split(const std::string& name) const {
+LabelledPart LabelledImages::split(const std::string& name) const {
+  const int number = split_number(name);
   const LabelledPart* const parts[] = {&train_, &valid_, &test_};
-  return *parts[split_number(name)];
+  if (number < 3) return *parts[number];
+  LabelledPart all(labels_.size());
+  std::iota(all.begin(), all.end(), int64_t{0});
+  return all;
 }
 
 std::string LabelledImages::fingerprint() const {

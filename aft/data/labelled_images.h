@@ -62,8 +62,11 @@ class LabelledImages {
   const LabelledPart& test() const { return test_; }
   /// `count` images of a part, at most all of it, evenly from all its classes.
   LabelledPart some(const LabelledPart& part, int64_t count) const;
-  /// The part called train, valid or test. Throws DataError for other names.
-  const LabelledPart& split(const std::string& name) const;
+  /// The part called train, valid or test, or all of them. Throws DataError for
+  /// other names.
+  LabelledPart split(const std::string& name) const;
+  /// Whether the source has a test part; otherwise, open() held one out.
+  bool has_test() const { return has_test_; }
   /// Identifies the data set, independently of its location: the number of
   /// images and a hash of the classes, the labels, the test split and the
   /// contents. The contents are represented by the file names (reading every
@@ -88,6 +91,7 @@ class LabelledImages {
   std::vector<std::string> classes_;
   std::vector<int32_t> labels_;
   LabelledPart train_, valid_, test_;
+  bool has_test_ = true;
   int64_t size_ = 0;              // of built-in images
   std::vector<uint8_t> records_;  // of CIFAR-10
   // File names relative to path_, concatenated. One std::string per file would

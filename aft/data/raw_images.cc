@@ -104,6 +104,7 @@ RawImages RawImages::open(const std::string& path, int64_t height,
         train = list_images(path + "/train", true);
         test = list_images(path + "/" + name, true);
       } else {
+        out.has_test_ = false;
         const std::vector<std::string> all = list_images(path, true);
         for (size_t i = 0; i < all.size(); ++i)
           (i % 10 == 9 ? test : train).push_back(all[i]);
@@ -129,7 +130,8 @@ ImagePart RawImages::part(int64_t first, int64_t count) const {
 }
 
 ImagePart RawImages::split(const std::string& name) const {
-  const ImagePart parts[] = {train(), valid(), test()};
+  const ImagePart parts[] = {train(), valid(), test(),
+                             part(0, train_ + valid_ + test_)};
   return parts[split_number(name)];
 }
 

@@ -48,8 +48,11 @@ class RawImages {
   ImagePart train() const { return part(0, train_); }
   ImagePart valid() const { return part(train_, valid_); }
   ImagePart test() const { return part(train_ + valid_, test_); }
-  /// The part called train, valid or test. Throws DataError for other names.
+  /// The part called train, valid or test, or all of them. Throws DataError for
+  /// other names.
   ImagePart split(const std::string& name) const;
+  /// Whether the source has a test part; otherwise, open() held one out.
+  bool has_test() const { return has_test_; }
   /// Identifies the data set: its size and a hash of all images.
   std::string fingerprint() const;
 
@@ -57,6 +60,7 @@ class RawImages {
   ImagePart part(int64_t first, int64_t count) const;
 
   int64_t height_ = 0, width_ = 0, train_ = 0, valid_ = 0, test_ = 0;
+  bool has_test_ = true;
   std::vector<uint8_t> data_;  // training, validation, test images
 };
 

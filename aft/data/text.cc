@@ -47,6 +47,11 @@ std::shared_ptr<Mapping> map_file(const std::string& path) {
   std::string problem;
   if (fstat(fd, &info) != 0) {
     problem = std::strerror(errno);
+  } else if (S_ISDIR(info.st_mode)) {
+    problem =
+        "expected a text file, got a directory; models of images read "
+        "directories: see `aft presets image` and `aft presets "
+        "classification`";
   } else if (!S_ISREG(info.st_mode)) {
     problem = "not a regular file";
   } else if (info.st_size == 0) {
@@ -131,7 +136,8 @@ void Text::prepare(Bytes raw, const std::string& mode,
 }
 
 Bytes Text::split(const std::string& name) const {
-  const Bytes parts[] = {train_, valid_, test_};
+  const Bytes all = {train_.data, train_.size + valid_.size + test_.size};
+  const Bytes parts[] = {train_, valid_, test_, all};
   return parts[split_number(name)];
 }
 
@@ -154,8 +160,9 @@ Windows::Windows(int64_t size, int64_t T, uint64_t seed)
     throw DataError("model.length must be 1 or more, got " + std::to_string(T));
   if (size < 2 * T || order_.count() < 1) {
     throw DataError("a training text of " + std::to_string(size) +
-                    " bytes is too short for windows of " + std::to_string(T) +
-                    ": it needs at least " + std::to_string(2 * T));
+                    " bytes is too short for windows of model.length = " +
+                    std::to_string(T) + ": expected at least " +
+                    std::to_string(2 * T) + " bytes");
   }
 }
 

@@ -35,7 +35,8 @@ class Text {
   Bytes train() const { return train_; }
   Bytes valid() const { return valid_; }
   Bytes test() const { return test_; }
-  /// The part called train, valid or test. Throws DataError for other names.
+  /// The part called train, valid or test, or all of them. Throws DataError for
+  /// other names.
   Bytes split(const std::string& name) const;
 
   const TextCodec& codec() const { return codec_; }

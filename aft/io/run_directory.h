@@ -9,6 +9,7 @@
 //   metrics.jsonl                 one line per report (train/metrics.h)
 //   curve.svg                     the training curve
 //   plots/                        the figures of `aft plot`
+//   data.txt                      the text, if it was read from a pipe
 //
 // A directory with only the first two is a model.
 #pragma once
@@ -39,6 +40,7 @@ class RunDirectory {
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string curve() const { return path_ + "/curve.svg"; }
   std::string plots() const { return path_ + "/plots"; }
+  std::string data() const { return path_ + "/data.txt"; }
 
   bool has_config() const;
   bool has_weights() const;

@@ -48,8 +48,8 @@ const std::vector<Embedded>& embedded_files() {
   std::vector<std::string> known;
   for (const Embedded& file : embedded_files())
     if (!file.base) known.push_back(file.name);
-  throw base::ConfigError("there is no preset '" + base::printable(name) +
-                          "'; the nearest are " + base::nearest(name, known));
+  throw UnknownPreset("there is no preset '" + base::printable(name) +
+                      "'; the nearest are " + base::nearest(name, known));
 }
 
 Json read(const std::string& what) {

@@ -27,13 +27,17 @@ struct Preset {
   base::Json config;  ///< as in config.json; missing keys have their defaults
 };
 
+struct UnknownPreset : base::ConfigError {
+  using ConfigError::ConfigError;
+};
+
 /// All presets, sorted by name.
 const std::vector<Preset>& presets();
-/// Throws ConfigError, which suggests the closest names.
+/// Throws UnknownPreset, which suggests the closest names.
 const Preset& preset(const std::string& name);
 /// The preset of that name or, with a slash or the ending .json, the one in
-/// that file, which may also be a plain configuration. Throws ConfigError,
-/// which names the file.
+/// that file, which may also be a plain configuration. Throws UnknownPreset;
+/// ConfigError, which names the file.
 Preset load_preset(const std::string& what);
 
 }  // namespace aft::tasks

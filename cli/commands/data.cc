@@ -110,7 +110,7 @@ void describe(const std::string& name, const std::string& path,
   if (is_directory(path)) return describe_images(name, path, o);
   if (!o.grid.empty())
     throw UsageError("data: --sheet is for images, but " + name + " is text");
-  const data::Text text = data::Text::open(path, o.mode);
+  const data::Text text = open_text(path, o.mode);
   int64_t all = 0;
   base::Json j{{"name", name},
                {"mode", o.mode},
@@ -146,6 +146,7 @@ void run(const Options& o) {
   if (o.what == "built-in-images" || o.what == "built-in-pictures")  // old name
     return describe_images("built-in-images", "", o);
   if (o.what == "built-in") return describe("built-in", "", o, nullptr);
+  if (o.what == "-") return describe("the standard input", "-", o, nullptr);
   const data::Dataset* known = data::find_dataset(o.what);
   if (o.download) {
     if (!known) {
@@ -178,7 +179,8 @@ void add_data(CLI::App& app) {
       "data", "Describe text or images; download public data sets");
   command->add_option(
       "what", o->what,
-      "A text file, a folder of images, a known data set, built-in or "
+      "A text file (-: the standard input), a folder of images, a known data "
+      "set, built-in or "
       "built-in-images; default: list the known data sets");
   command->add_flag("--download", o->download,
                     "Download a known data set with curl and verify it");
@@ -188,7 +190,8 @@ void add_data(CLI::App& app) {
            "Download from this address instead, for example a mirror")
       ->needs("--download");
   add_text(*command, "--mode", o->mode, "NAME",
-           "Text: bytes (default), txl or eos");
+           "Text: bytes (default), txl or eos")
+      ->check(one_of({"bytes", "txl", "eos"}));
   add_count(*command, "--size", o->size,
             "Images: height and width to scale to; default: 32", 1, 4096);
   add_text(*command, "--sheet", o->grid, "FILE",

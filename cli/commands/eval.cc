@@ -17,7 +17,7 @@ namespace aft::cli {
 namespace {
 
 struct Options {
-  std::string model, data, split = "test";
+  std::string model, data, split;
   int64_t stride = 0, batch = 8, bytes = 0, images = 0, size = 0;
   double crop = 0;
   bool json = false;
@@ -27,6 +27,7 @@ struct Options {
 struct Evaluation {
   double nats = 0;
   base::Json json;
+  std::string split;
   std::string settings;                  ///< what was evaluated, and how
   std::string result;                    ///< "": the loss in bits
   c10::optional<nn::Sparsity> sparsity;  ///< of the kernels of aft-conv
@@ -39,13 +40,23 @@ void note_changed(const std::string& expected, const std::string& found,
                  "this split may contain training data\n";
 }
 
+/// The split to evaluate: --split or, by default, the test part, but all of
+/// data that the model was not trained on and that have no test part.
+std::string split_of(const Options& o, const std::string& trained_on,
+                     const std::string& found, bool has_test) {
+  if (!o.split.empty()) return o.split;
+  return o.data.empty() || trained_on == found || has_test ? "test" : "all";
+}
+
 Evaluation evaluate_text(const base::Json& json, const Options& o) {
   const auto config = tasks::config_as<tasks::LanguageConfig>(json);
   const auto& data = config.data;
-  const data::Text text = data::Text::open(o.data.empty() ? data.path : o.data,
-                                           data.mode, data.symbols);
+  const data::Text text =
+      open_text(o.data.empty() ? data.path : o.data, data.mode, data.symbols);
   note_changed(data.fingerprint, text.fingerprint(), o);
-  data::Bytes part = text.split(o.split);
+  Evaluation out;
+  out.split = split_of(o, data.fingerprint, text.fingerprint(), false);
+  data::Bytes part = text.split(out.split);
   if (o.bytes > 0 && o.bytes < part.size) part.size = o.bytes;
   const int64_t T = config.model.length, stride = o.stride > 0 ? o.stride : T;
   if (stride > T)
@@ -53,7 +64,6 @@ Evaluation evaluate_text(const base::Json& json, const Options& o) {
                      std::to_string(T) + ", got " + std::to_string(stride));
   const auto model = tasks::load_sequence_model(o.model, config.model);
   ProgressMeter meter("symbols");
-  Evaluation out;
   out.nats = tasks::evaluate(
       model, part, T, stride, o.batch,
       [&](int64_t done, int64_t all) { meter.show(done, all); });
@@ -79,17 +89,19 @@ Evaluation evaluate_classifier(const base::Json& json, const Options& o) {
   const auto images = data::LabelledImages::open(
       path, data.valid_images, std::max(data.height, data.width));
   note_changed(data.fingerprint, images.fingerprint(), o);
-  data::LabelledPart part = images.split(o.split);
+  Evaluation out;
+  out.split =
+      split_of(o, data.fingerprint, images.fingerprint(), images.has_test());
+  data::LabelledPart part = images.split(out.split);
   if (o.images > 0) part = images.some(part, o.images);
   if (part.empty())
-    throw data::DataError(path + ": has no images in its split '" + o.split +
+    throw data::DataError(path + ": has no images in its split '" + out.split +
                           "'");
   ProgressMeter meter("images");
   const tasks::Accuracy a = tasks::evaluate(
       *model, images, part,
       tasks::match_classes(images.classes(), data.classes), data, o.batch,
       [&](int64_t done, int64_t all) { meter.show(done, all); });
-  Evaluation out;
   out.nats = a.loss;
   out.sparsity = nn::sparsity(*model);
   out.json = {{"images", a.images},  {"height", data.height},
@@ -113,13 +125,15 @@ Evaluation evaluate_images(const base::Json& json, const Options& o) {
       open_images(o.data.empty() ? data.path : o.data, data.height, data.width,
                   data.valid_images);
   note_changed(data.fingerprint, images.fingerprint(), o);
-  data::ImagePart part = images.split(o.split);
+  Evaluation out;
+  out.split =
+      split_of(o, data.fingerprint, images.fingerprint(), images.has_test());
+  data::ImagePart part = images.split(out.split);
   if (o.images > 0 && o.images < part.count) part.count = o.images;
   if (part.count == 0)
     throw data::DataError((o.data.empty() ? data.path : o.data) +
-                          ": has no images in its split '" + o.split + "'");
+                          ": has no images in its split '" + out.split + "'");
   ProgressMeter meter("images");
-  Evaluation out;
   out.nats = tasks::evaluate(
       model, part, o.batch,
       [&](int64_t done, int64_t all) { meter.show(done, all); });
@@ -147,11 +161,17 @@ void run(const Options& o) {
     throw UsageError(
         "eval: --bytes and --stride are for text models; use --images for "
         "this model");
+  if (o.data == "-" && !text)
+    throw UsageError("eval: --data - reads a text; this model is of task " +
+                     task);
+  report_weights(o.model);
   const Evaluation out = text      ? evaluate_text(config, o)
                          : classes ? evaluate_classifier(config, o)
                                    : evaluate_images(config, o);
   if (o.json) {
-    base::Json j{{"model", o.model}, {"split", o.split}};
+    base::Json j{{"model", o.model}, {"split", out.split}};
+    if (const int64_t step = tasks::weights_of(o.model).step; step >= 0)
+      j["step"] = step;
     j.update(out.json);
     j["nats"] = out.nats;
     if (out.sparsity) {
@@ -167,7 +187,7 @@ void run(const Options& o) {
   snprintf(bits, sizeof(bits), "%s %.4f", tasks::task_kind(config).unit.c_str(),
            out.nats * kBits);
   printf("%s: %s on %s, %s\n", o.model.c_str(),
-         classes ? out.result.c_str() : bits, o.split.c_str(),
+         classes ? out.result.c_str() : bits, out.split.c_str(),
          out.settings.c_str());
   if (out.sparsity)
     printf("kernels: %s\n",
@@ -183,7 +203,10 @@ void add_eval(CLI::App& app) {
                          "Evaluate a model: bits per character of text, bits "
                          "per dimension of images, accuracy of a classifier");
   add_model(*command, o->model);
-  add_split(*command, o->data, o->split, "Text or images");
+  add_split(*command, o->data, o->split,
+            "Text (-: the standard input) or images",
+            "train, valid, test or all; default: test, but all of data that "
+            "the model was not trained on and that have no test part");
   add_count(*command, "--stride", o->stride,
             "Text: symbols between the starts of windows; smaller values give "
             "more context and take longer; default: the model's length, no "
@@ -201,6 +224,7 @@ void add_eval(CLI::App& app) {
       "Examples:\n"
       "  aft eval runs/text-aft-local-4x128\n"
       "  aft eval book --split valid --stride 64 --json\n"
+      "  aft eval book --data other-book.txt\n"
       "  aft eval runs/image-aft-local-4x128 --images 100\n"
       "  aft eval runs/classify-aft-conv-4x96 --size 96");
   command->callback([o] {

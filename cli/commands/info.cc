@@ -1,9 +1,13 @@
 // `aft info` and `aft presets`: parameters, state and memory of a model; the
 // list of presets.
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <sstream>
+#include <stdexcept>
 
 #include "aft/nn/mixer.h"
 #include "aft/tasks/memory_estimate.h"
@@ -97,10 +101,75 @@ void info(const Options& o) {
               << recipe.batch_size << "\n";
 }
 
-void list(bool json) {
-  if (json) {
+struct ListOptions {
+  std::vector<std::string> words;
+  bool json = false;
+};
+
+std::string lower(std::string text) {
+  for (char& c : text)
+    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+/// The presets whose name, task or description contains all words.
+std::vector<tasks::Preset> matching(const std::vector<std::string>& words) {
+  std::vector<tasks::Preset> out;
+  for (const tasks::Preset& p : tasks::presets()) {
+    const std::string text =
+        lower(p.name + "\n" + tasks::task_kind(p.config).name + "\n" + p.about);
+    if (std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+          return text.find(lower(word)) != std::string::npos;
+        }))
+      out.push_back(p);
+  }
+  return out;
+}
+
+/// Prints a table of at most 100 columns if `presets` is not empty.
+void print_presets(const std::string& title,
+                   const std::vector<tasks::Preset>& presets) {
+  if (presets.empty()) return;
+  const auto figure = [](const tasks::Preset& p, const char* key) {
+    if (!p.paper.contains(key)) return std::string("-");
+    std::string text = p.paper[key].dump();  // the paper prints 2.80, not 2.8
+    while (text.size() < text.find('.') + 3) text += '0';
+    return text;
+  };
+  const bool paper = presets[0].paper.is_object();
+  std::vector<std::string> header = {"preset", "what"};
+  if (paper) header.insert(header.end(), {"paper: train", "test"});
+  size_t name = 0;
+  for (const auto& p : presets) name = std::max(name, p.name.size());
+  const size_t width = 100 - name - (paper ? 24 : 2);  // of the second column
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& p : presets) {
+    std::vector<std::string> lines = {""};
+    std::istringstream words(p.about);
+    for (std::string word; words >> word; lines.back() += word) {
+      if (lines.back().empty()) continue;
+      if (lines.back().size() + 1 + word.size() > width)
+        lines.emplace_back();
+      else
+        lines.back() += ' ';
+    }
+    for (size_t i = 0; i < lines.size(); ++i) {
+      rows.push_back({i == 0 ? p.name : "", lines[i]});
+      if (paper && i == 0)
+        rows.back().insert(rows.back().end(),
+                           {figure(p, "train"), figure(p, "test")});
+      else if (paper)
+        rows.back().resize(4);
+    }
+  }
+  std::cout << title << "\n\n" << table(header, rows, 2) << "\n";
+}
+
+void list(const ListOptions& o) {
+  const std::vector<tasks::Preset> found = matching(o.words);
+  if (o.json) {
     base::Json all = base::Json::array();
-    for (const auto& p : tasks::presets())
+    for (const auto& p : found)
       all.push_back({{"name", p.name},
                      {"about", p.about},
                      {"table", p.tables},
@@ -109,20 +178,21 @@ void list(bool json) {
     std::cout << all.dump(2) << '\n';
     return;
   }
-  std::vector<std::vector<std::string>> rows;
-  for (const auto& p : tasks::presets()) {
-    const auto figure = [&](const char* key) -> std::string {
-      if (!p.paper.is_object() || !p.paper.contains(key)) return "-";
-      std::string text = p.paper[key].dump();  // the paper prints 2.80, not 2.8
-      while (text.size() < text.find('.') + 3) text += '0';
-      return text;
-    };
-    const tasks::TaskKind& kind = tasks::task_kind(p.config);
-    rows.push_back({p.name, p.about, kind.unit.empty() ? "top-1" : kind.unit,
-                    figure("train"), figure("test")});
+  if (found.empty())
+    throw std::runtime_error(
+        "presets: no name, task or description has all these words; "
+        "`aft presets` lists all presets");
+  for (const tasks::TaskKind& kind : tasks::task_kinds()) {
+    std::vector<tasks::Preset> small, large;
+    for (const auto& p : found)
+      if (tasks::task_kind(p.config).name == kind.name)
+        (p.paper.is_object() ? large : small).push_back(p);
+    print_presets("Task " + kind.name, small);
+    print_presets("Task " + kind.name + ", the paper's models; " +
+                      (kind.unit.empty() ? "training loss and top-1 accuracy"
+                                         : "figures in " + kind.unit),
+                  large);
   }
-  std::cout << table({"preset", "what", "unit", "paper: train", "test"}, rows,
-                     3);
 }
 
 }  // namespace
@@ -143,12 +213,20 @@ void add_info(CLI::App& app) {
       "  aft info text-aft-conv-6x256 --set model.window=64 --json");
   command->callback([o] { info(*o); });
 
-  auto json = std::make_shared<bool>(false);
+  auto l = std::make_shared<ListOptions>();
   CLI::App* presets = app.add_subcommand(
-      "presets", "List the presets, with the paper's results");
-  presets->add_flag("--json", *json, "Print a JSON array");
-  presets->footer("Example:\n  aft presets");
-  presets->callback([json] { list(*json); });
+      "presets",
+      "List the presets by task, small ones first, with the paper's results");
+  presets->add_option("words", l->words,
+                      "Only presets whose name, task or description contains "
+                      "all these words");
+  presets->add_flag("--json", l->json, "Print a JSON array");
+  presets->footer(
+      "Examples:\n"
+      "  aft presets\n"
+      "  aft presets text\n"
+      "  aft presets imagenet conv");
+  presets->callback([l] { list(*l); });
 }
 
 }  // namespace aft::cli

@@ -98,7 +98,8 @@ void run(const Options& o) {
     if (end.code == 0 && end.stopped) throw Interrupted();
     if (end.code == 0) return;
     // A usage error would recur.
-    if (interrupts() > 0 || end.code == 2 || tries >= o.restarts)
+    if (end.code == 2) throw UsageError("launch: " + end.what);
+    if (interrupts() > 0 || tries >= o.restarts)
       throw std::runtime_error("launch: " + end.what);
     std::cerr << "launch: " << end.what
               << "; restarting from the last checkpoint (" << tries + 1
@@ -199,7 +200,10 @@ void add_launch(CLI::App& app) {
             "Rendezvous port of the processes; default: any free port", 1,
             65535)
       ->type_name("PORT");
-  command->add_option("command", o->arguments, "-- train ...")->type_name("");
+  command->add_option("command", o->arguments, "train ...")->type_name("");
+  // Without `--`, options after `train` are those of train.
+  CLI::App* train = command->add_subcommand("train")->group("");
+  train->prefix_command()->set_help_flag();
   command->footer(
       "Rank 0 prints the progress of training; error messages name the "
       "rank.\n"
@@ -207,9 +211,15 @@ void add_launch(CLI::App& app) {
       "instead (docs/distributed.md).\n"
       "\n"
       "Examples:\n"
-      "  aft launch -n 2 -- train text-aft-local-4x128 --out book\n"
-      "  aft launch -n 4 --max-restarts 3 -- train --resume book");
-  command->callback([o] { run(*o); });
+      "  aft launch -n 2 train text-aft-local-4x128 --out book\n"
+      "  aft launch -n 4 --max-restarts 3 train --resume book");
+  command->callback([o, train] {
+    if (train->parsed()) {
+      o->arguments = train->remaining();
+      o->arguments.insert(o->arguments.begin(), "train");
+    }
+    run(*o);
+  });
 }
 
 }  // namespace aft::cli

@@ -44,15 +44,36 @@ std::string directory_of(const Options& o) {
   return o.out.empty() ? "runs/" + name : o.out;
 }
 
-base::Json configuration(const Options& o) {
+/// data: --data, or where it is stored.
+base::Json configuration(const Options& o, const std::string& data) {
   base::Json config = o.resume.empty() ? preset_config(o.preset, o.sets)
                                        : directory_config(o.resume, o.sets);
-  if (!o.data.empty()) {
-    config["data"]["path"] = o.data;
+  if (!data.empty()) {
+    config["data"]["path"] = data;
     config["data"]["fingerprint"] = "";  // accept changed data
   }
   if (o.steps > 0) config["train"]["steps"] = o.steps;
   return config;
+}
+
+/// With --data -, writes the standard input to the run directory, from which a
+/// resumed run reads it, and returns that path; otherwise --data. Throws
+/// UsageError, io::RunExists, io::Error.
+std::string stored_data(const Options& o, const std::string& directory,
+                        int processes) {
+  if (o.data != "-") return o.data;
+  if (!o.resume.empty())
+    throw UsageError("train: --data - is for new runs; give --resume a file");
+  if (processes > 1)
+    throw UsageError(
+        "train: --data - is for one process; give several processes a file");
+  if (preset_config(o.preset, o.sets)["task"] != "language")
+    throw UsageError("train: --data - reads a text; " + o.preset +
+                     " is not a preset for text");
+  const io::RunDirectory run(directory);
+  io::RunLock().create(run);
+  io::write_file(run.data(), read_text_input());
+  return run.data();
 }
 
 c10::Device device_of(const Options& o,
@@ -110,7 +131,7 @@ void report_end(const std::string& directory,
 /// group: null for one process. Sets `begun` once the run can be resumed.
 void run(const Options& o, tasks::TrainingRun run, std::atomic<bool>& begun) {
   const bool leads = !run.group || run.group->rank() == 0;
-  if (leads) run.config = configuration(o);
+  const int processes = run.group ? run.group->size() : 1;
   std::optional<ProgressMeter> meter("files read");
   std::optional<TrainingProgress> line;
   tasks::TrainingHooks hooks;
@@ -145,6 +166,8 @@ void run(const Options& o, tasks::TrainingRun run, std::atomic<bool>& begun) {
   };
   hooks.stop = [] { return interrupts() > 0; };
   try {
+    if (leads)
+      run.config = configuration(o, stored_data(o, run.directory, processes));
     const tasks::TrainingResult result = tasks::run_training(run, hooks);
     line.reset();
     if (leads) report_end(run.directory, result);
@@ -201,16 +224,19 @@ void add_train(CLI::App& app) {
       "built-in data");
   command->add_option("preset", o->preset,
                       "A preset (`aft presets`) or a JSON file of that form");
-  add_text(*command, "--data", o->data, "PATH",
-           "Training data: text (any file) or images (CIFAR-10 or a folder of "
-           "PNG and JPEG files; for classification, one subfolder per class); "
-           "default: the preset's, or built-in data");
+  add_text(
+      *command, "--data", o->data, "PATH",
+      "Training data: text (any file) or images (CIFAR-10 or a folder of "
+      "PNG and JPEG files; for classification, one subfolder per class); "
+      "-: text from the standard input, which is kept in the run directory; "
+      "default: the preset's, or built-in data");
   add_text(*command, "--out", o->out, "DIR",
            "Run directory; default: runs/PRESET");
   add_text(
       *command, "--init", o->init, "PATH",
-      "Classification: copy the matching weights of a model directory, or of a "
-      "safetensors file of a ViT or DeiT, into the new model");
+      "Fine-tune: copy the matching weights of a model directory into the new "
+      "model; for classification, also those of a safetensors file of a ViT "
+      "or DeiT");
   add_text(*command, "--resume", o->resume, "DIR",
            "Resume the run in DIR; the result is bit-identical to that of an "
            "uninterrupted run");

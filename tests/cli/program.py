@@ -1,15 +1,20 @@
 """Shared by the tests of the command line: the program (their first argument),
-commands that must succeed or fail, and interrupted runs."""
+commands that must succeed or fail, interrupted runs and terminals."""
 
+import fcntl
 import json
 import os
+import pty
 import random
 import re
+import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 from pathlib import Path
@@ -52,6 +57,58 @@ def metrics(run):
 
 def lines_of(text, words):
     return [line for line in text.splitlines() if words in line]
+
+
+class Terminal:
+    """A command with a pseudo-terminal as its standard input and outputs."""
+
+    def __init__(self, *command, columns=80, **environment):
+        self.output = ""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            size = struct.pack("HHHH", 24, columns, 0, 0)
+            fcntl.ioctl(2, termios.TIOCSWINSZ, size)
+            environment = {**os.environ, "TERM": "xterm", **environment}
+            os.execve(command[0], [str(word) for word in command], environment)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+    def read(self):
+        """Reads some output; "" at the end."""
+        if not select.select([self.fd], [], [], TIMEOUT)[0]:
+            raise AssertionError(f"no output after {self.output!r}")
+        try:
+            piece = os.read(self.fd, 1 << 16).decode("utf-8", "replace")
+        except OSError:  # the command has ended
+            piece = ""
+        self.output += piece
+        return piece
+
+    def expect(self, *words):
+        """Reads until each of the words occurs, in this order, after those expected
+        before."""
+        for word in words:
+            while word not in self.output:
+                if not self.read():
+                    raise AssertionError(f"expected {word!r}, got {self.output!r}")
+            self.output = self.output.split(word, 1)[1]
+
+    def type(self, keys):
+        os.write(self.fd, keys)
+
+    def end(self):
+        """Reads to the end and returns the exit code."""
+        while self.read():
+            pass
+        pid, self.pid = self.pid, 0
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 class ProgramTest(unittest.TestCase):

@@ -78,28 +78,6 @@ class TestTrain(ProgramTest):
         )  # fmt: skip
         self.assertIn("==== 2\na du", two.stdout)
 
-    def test_generation_resumes_from_a_state(self):
-        out, state = self.work / "run", self.work / "state"
-        self.succeed("train", PRESET, "--out", out, *SMALL, "--steps", 1)
-        whole = self.generate(out, "--prompt", "a", "--bytes", 90)
-        first = self.generate(
-            out, "--prompt", "a", "--bytes", 40,
-            "--save-state", state,
-        )  # fmt: skip
-        rest = self.generate(out, "--state", state, "--bytes", 50)
-        # As bytes: the boundary may lie inside a character.
-        whole, first, rest = (
-            each.stdout.encode("utf-8", KEPT) for each in (whole, first, rest)
-        )
-        self.assertEqual(whole, first.removesuffix(b"\n") + rest)
-        self.fails(2, ["one prompt"], "generate", out, "--state", state,
-                   "--prompt", "a", "--prompt", "b")  # fmt: skip
-        state.write_bytes(state.read_bytes()[:-5])
-        self.fails(1, [str(state)], "generate", out, "--state", state)
-        self.fails(1, ["/nowhere"], "generate", out, "--state", "/nowhere")
-        self.fails(1, ["/nowhere"], "generate", out, "--bytes", 1,
-                   "--save-state", "/nowhere/at/all", errors=KEPT)  # fmt: skip
-
     def test_full_disk_keeps_the_checkpoint(self):
         out = self.work / "run"
         self.succeed("train", PRESET, "--out", out, *SMALL)

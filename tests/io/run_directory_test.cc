@@ -21,6 +21,7 @@ TEST(RunDirectory, NamesItsFiles) {
   EXPECT_EQ(d.metrics(), "runs/text/metrics.jsonl");
   EXPECT_EQ(d.curve(), "runs/text/curve.svg");
   EXPECT_EQ(d.plots(), "runs/text/plots");
+  EXPECT_EQ(d.data(), "runs/text/data.txt");
 }
 
 TEST(RunDirectory, ProvesThatItHoldsARun) {
