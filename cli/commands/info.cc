@@ -126,17 +126,23 @@ std::vector<tasks::Preset> matching(const std::vector<std::string>& words) {
   return out;
 }
 
+/// Whether the preset is for a data set of the paper. The others, for any data,
+/// are small.
+bool for_a_known_data_set(const tasks::Preset& preset) {
+  return !preset.config.value("/data/path"_json_pointer, "").empty();
+}
+
 /// Prints a table of at most 100 columns if `presets` is not empty.
 void print_presets(const std::string& title,
                    const std::vector<tasks::Preset>& presets) {
   if (presets.empty()) return;
   const auto figure = [](const tasks::Preset& p, const char* key) {
-    if (!p.paper.contains(key)) return std::string("-");
+    if (!p.paper.is_object() || !p.paper.contains(key)) return std::string("-");
     std::string text = p.paper[key].dump();  // the paper prints 2.80, not 2.8
     while (text.size() < text.find('.') + 3) text += '0';
     return text;
   };
-  const bool paper = presets[0].paper.is_object();
+  const bool paper = for_a_known_data_set(presets[0]);
   std::vector<std::string> header = {"preset", "what"};
   if (paper) header.insert(header.end(), {"paper: train", "test"});
   size_t name = 0;
@@ -186,7 +192,7 @@ void list(const ListOptions& o) {
     std::vector<tasks::Preset> small, large;
     for (const auto& p : found)
       if (tasks::task_kind(p.config).name == kind.name)
-        (p.paper.is_object() ? large : small).push_back(p);
+        (for_a_known_data_set(p) ? large : small).push_back(p);
     print_presets("Task " + kind.name, small);
     print_presets("Task " + kind.name + ", the paper's models; " +
                       (kind.unit.empty() ? "training loss and top-1 accuracy"

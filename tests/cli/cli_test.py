@@ -80,7 +80,22 @@ class Cli(unittest.TestCase):
     def test_wrong_usage_exits_with_2(self):
         for arguments, message in (
             ([], "expected a command"),
-            (["frobnicate"], "frobnicate"),
+            (["trian"], "there is no command 'trian'; the nearest are train"),
+            (["help", "evla"], "there is no command 'evla'; the nearest are eval"),
+            (["eval", "x", "--split", "foo"], "one of train, valid, test, all, got 'foo'"),
+            (["data", "--mode", "foo"], "expected one of bytes, txl, eos, got 'foo'"),
+            (["train", "x", "--data", ""], "--data: the value is empty"),
+            (["train", "x", "--out", ""], "--out: the value is empty"),
+            (["eval", ""], "model: the value is empty"),
+            (["generate", "x", "--bytes", "1e3"],
+             "--bytes: expected an integer in [1, 1099511627776], got '1e3'"),
+            (["generate", "x", "--bytes", "0x10"], "got '0x10'"),
+            (["generate", "x", "--seed", "abc"],
+             "expected an integer in [0, 18446744073709551615], got 'abc'"),
+            (["generate", "x", "--seed", "-1"], "got '-1'"),
+            (["sample", "x", "--seed", "18446744073709551616"],
+             "got '18446744073709551616'"),
+            (["import", "x", "--seed", "1.5"], "got '1.5'"),
             (["bench", "--nonsense"], "--nonsense"),
             (["demo", "--nonsense"], "--nonsense"),
             (["aft-bench"], "expected a command"),
@@ -104,11 +119,15 @@ class Cli(unittest.TestCase):
                     program, arguments = BENCH, arguments[1:]
                 self.assertIn(message, self.refused(*arguments, program=program))
 
+    def test_help_is_a_command(self):
+        self.assertEqual(self.aft("help"), self.aft("--help"))
+        self.assertEqual(self.aft("help", "eval"), self.aft("eval", "--help"))
+
     def test_plot_that_cannot_be_written_fails_at_once(self):
-        message = self.refused("ops", "--scaling", "--plot", "/nowhere/at/all.svg",
+        message = self.refused("ops", "--scaling", "--plot", "/dev/null/all.svg",
                                code=1, program=BENCH)
-        self.assertIn("/nowhere/at/all.svg", message)
-        self.assertIn("No such file", message)
+        self.assertIn("/dev/null/all.svg", message)
+        self.assertIn("Not a directory", message)
 
     def test_full_disk_is_a_failure(self):
         if not os.path.exists("/dev/full"):

@@ -15,7 +15,7 @@ class Launch(Runs):
     def test_equals_one_process(self):
         one, two, four, later = (self.work / n for n in ("1", "2", "4", "later"))
         self.succeed("train", PRESET, "--out", one, *SMALL)
-        self.succeed("launch", "-n", 2, "--", "train", PRESET, "--out", two, *SMALL)
+        self.succeed("launch", "-n", 2, "train", PRESET, "--out", two, *SMALL)
         self.succeed("launch", "-n", 4, "--", "train", PRESET, "--out", four, *SMALL)
         self.alike(one, two)
         self.alike(one, four)
@@ -81,7 +81,7 @@ class Launch(Runs):
         self.assertNotIn("--resume", done.stderr)
         # Usage errors are not retried.
         done = aft(*begun, "--no-such-option")
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 2)
         self.assertNotIn("restarting", done.stderr)
 
     def test_launchers_that_count_restarts_separately(self):
@@ -101,6 +101,9 @@ class Launch(Runs):
     def test_errors(self):
         self.fails(2, ["expected `train ...`", "nothing"], "launch", "-n", 2)
         self.fails(2, ["'eval'"], "launch", "-n", 2, "--", "eval", "x")
+        # A usage error of train, and without `--`.
+        for words in (["train", "nonsense"], ["--", "train", "nonsense"]):
+            self.fails(2, ["rank", "exit code 2"], "launch", "-n", 2, *words)
         self.fails(2, ["--processes", "0"], "launch", "-n", 0, "--", "train", "x")
         small = ["train", PRESET, "--out", self.work / "x", *SMALL]
         for variables, words in (
@@ -199,7 +202,7 @@ class Launch(Runs):
         old = self.work / "old"
         self.succeed("train", PRESET, "--out", old, *SMALL)
         kept = (old / "state/checkpoint.safetensors").read_bytes()
-        self.fails(1, ["rank 0 ended with exit code 2"], "launch", "-n", 2,
+        self.fails(2, ["rank 0 ended with exit code 2"], "launch", "-n", 2,
                    "--max-restarts", 3, "--", "train", PRESET, "--out", old,
                    *SMALL, "--steps", 30)  # fmt: skip
         # Nor by a launcher that restarts in any case.

@@ -15,7 +15,8 @@ SMALL = sets(
     model__layers=1, model__width=16, model__length=32, train__batch_size=8,
     train__validate_every=10, train__save_every=3, train__report_every=5,
     data__valid_bytes=2000,
-    train__steps=20,
+    # Learning rates that do not depend on the number of steps.
+    train__schedule="constant", train__warmup_steps=2, train__steps=20,
 )  # fmt: skip
 ENDLESS = [*SMALL, "--set", "train.steps=1000000", "--timeout", "5"]
 # Seconds from the death of one process to the end of all others: the timeout,
