@@ -24,7 +24,7 @@ std::unique_ptr<CLI::App> make_app() {
           "runs/classes\n"
           "  aft classify runs/classes photo.jpg\n"
           "  aft plot runs/classes       plot what the model has learned\n"
-          "  aft launch -n 2 -- train text-aft-local-4x128   two processes\n"
+          "  aft launch -n 2 train text-aft-local-4x128   two processes\n"
           "  aft demo                    the four operators in a few seconds\n"
           "  aft bench runs/text         speed and memory on this machine\n"
           "  aft train --help            all options of one command\n"
