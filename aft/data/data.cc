@@ -18,7 +18,8 @@ int split_number(const std::string& name) {
   if (name == "train") return 0;
   if (name == "valid") return 1;
   if (name == "test") return 2;
-  throw DataError("the split must be train, valid or test, got '" + name + "'");
+  throw DataError("the split (--split) must be train, valid or test, got '" +
+                  name + "'");
 }
 
 uint64_t Order::random(int64_t example) const {

@@ -60,7 +60,7 @@ LabelledImages LabelledImages::open(const std::string& path, int64_t valid,
 }
 
 void LabelledImages::open_built_in(int64_t size) {
-  check_side("the side of built-in images", size);
+  check_side("data.height and data.width of the built-in images", size);
   constexpr int64_t kTrain = 2000, kTest = 400;
   size_ = size;
   classes_.assign(kShapes.begin(), kShapes.end());

@@ -146,7 +146,9 @@ std::unique_ptr<train::Task> make_classification_task(Json& json,
   data.fingerprint = found;
   const int64_t C = static_cast<int64_t>(data.classes.size());
   if (C < 2)
-    throw data::DataError(name + ": expected two classes or more, got " +
+    throw data::DataError(name +
+                          ": expected folders of two classes or more (--data "
+                          "or data.path), got " +
                           std::to_string(C) +
                           (C == 1 ? ", '" + data.classes[0] + "'" : ""));
   const int64_t named = config.model["classes"];
@@ -300,7 +302,8 @@ Accuracy evaluate(models::ImageNetwork& model,
     if (to_model[label] < 0)
       throw data::DataError(
           dataset.name(i) + ": its class '" + dataset.classes()[label] +
-          "' is not one of the model's " + std::to_string(model.classes()));
+          "' is not one of the model's " + std::to_string(model.classes()) +
+          " (data.classes of its config.json)");
   }
   at::NoGradGuard no_grad;
   const bool was_training = model.is_training();
