@@ -148,7 +148,7 @@ TEST(LabelledFolders, Errors) {
   expect_error("/nowhere/cifar-10-batches-bin", {"--download"});
   write_image(path + "/loose.png", 1);
   expect_error(path, {"for each class", "got none"});
-  expect_error(path + "/loose.png", {"a folder of images, got a file"});
+  expect_error(path + "/loose.png", {"a folder of images", "got one image"});
 
   write_image(path + "/train/cat/a.png", 1);
   expect_error(
