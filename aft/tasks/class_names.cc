@@ -1,7 +1,9 @@
 #include "aft/tasks/class_names.h"
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
+#include <unordered_map>
 
 #include "aft/data/label_table.h"
 
@@ -12,21 +14,12 @@ using Names = std::vector<std::string>;
 
 std::string unnamed_class(size_t i) { return "class " + std::to_string(i); }
 
-bool same_class(const std::string& a, const std::string& b) {
-  const std::string id = data::wnid_of(a);
-  return a == b ||
-         (!id.empty() && id == data::wnid_of(b) && (a == id || b == id));
-}
-
-int64_t find_class(const std::string& name, size_t index, const Names& model) {
-  // Two classes can have the same name, such as ImageNet's two cranes.
-  if (index < model.size() && model[index] == name)
-    return static_cast<int64_t>(index);
-  for (size_t i = 0; i < model.size(); ++i)
-    if (same_class(name, model[i])) return static_cast<int64_t>(i);
-  for (size_t i = 0; i < model.size(); ++i)
-    if (name == unnamed_class(i)) return static_cast<int64_t>(i);
-  return -1;
+/// The i of "class i" if it is below `count`; otherwise -1.
+int64_t index_of_unnamed(const std::string& name, size_t count) {
+  size_t i = 0;
+  if (name.compare(0, 6, "class ") != 0) return -1;
+  std::from_chars(name.data() + 6, name.data() + name.size(), i);
+  return i < count && name == unnamed_class(i) ? static_cast<int64_t>(i) : -1;
 }
 
 }  // namespace
@@ -38,9 +31,26 @@ bool unnamed(const Names& classes) {
 }
 
 std::vector<int64_t> match_classes(const Names& data, const Names& model) {
+  // The first class with that name or WordNet id.
+  std::unordered_map<std::string, size_t> names, ids;
+  for (size_t i = 0; i < model.size(); ++i) {
+    names.emplace(model[i], i);
+    if (const std::string id = data::wnid_of(model[i]); !id.empty())
+      ids.emplace(id, i);
+  }
+  const auto find = [&](const std::string& name, size_t i) {
+    // Two classes can have the same name, such as ImageNet's two cranes.
+    if (i < model.size() && model[i] == name) return static_cast<int64_t>(i);
+    if (const auto at = names.find(name); at != names.end())
+      return static_cast<int64_t>(at->second);
+    const std::string id = data::wnid_of(name);
+    const auto& known = id == name ? ids : names;
+    if (const auto at = known.find(id); !id.empty() && at != known.end())
+      return static_cast<int64_t>(at->second);
+    return index_of_unnamed(name, model.size());
+  };
   std::vector<int64_t> out;
-  for (size_t i = 0; i < data.size(); ++i)
-    out.push_back(find_class(data[i], i, model));
+  for (size_t i = 0; i < data.size(); ++i) out.push_back(find(data[i], i));
   return out;
 }
 

@@ -205,8 +205,8 @@ void export_weights(const ExportOptions& o) {
             std::filesystem::weakly_canonical(o.out, none) ||
         std::filesystem::equivalent(own, o.out, none))
       throw UsageError("export: --out must not be the model's own weights");
-  io::prepare_file(o.out);
   report_weights(o.model);
+  io::prepare_file(o.out);
   const std::shared_ptr<torch::nn::Module> model =
       tasks::make_model(config, o.model);
   const models::NamedTensors ours = models::tensors_of(*model);

@@ -26,8 +26,8 @@ struct Options {
 /// The configuration of the model. Prepares the output file.
 tasks::ImageConfig prepare(const Options& o) {
   const base::Json config = tasks::load_config(o.model, "image");
-  io::prepare_file(o.out);
   report_weights(o.model);
+  io::prepare_file(o.out);
   return tasks::config_as<tasks::ImageConfig>(config);
 }
 

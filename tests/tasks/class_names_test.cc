@@ -23,7 +23,9 @@ TEST(MatchClasses, ByNameOrWordNetId) {
   EXPECT_EQ(match_classes({"great"}, {"great white shark"}), Indices{-1});
   EXPECT_EQ(match_classes({"class"}, {"class 0"}), Indices{-1});
   // Unnamed classes, and different classes with the same name.
-  EXPECT_EQ(match_classes({"class 2", "class 9"}, model), (Indices{2, -1}));
+  EXPECT_EQ(
+      match_classes({"class 2", "class 9", "class 01", "class 1x"}, model),
+      (Indices{2, -1, -1, -1}));
   EXPECT_EQ(match_classes({"crane", "b", "crane"}, {"crane", "b", "crane"}),
             (Indices{0, 1, 2}));
 }
