@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "aft/data/image_files.h"
 #include "cli/model.h"
 
 namespace aft::cli {
@@ -14,6 +15,36 @@ data::RawImages open_images(const std::string& path, int64_t height,
   return data::RawImages::open(
       path, height, width, valid,
       [&](int64_t done, int64_t all) { meter.show(done, all); });
+}
+
+std::vector<std::string> image_files(const std::vector<std::string>& paths) {
+  std::vector<std::string> out;
+  for (const std::string& path : paths) {
+    if (!is_directory(path)) {
+      out.push_back(path);
+      continue;
+    }
+    const std::vector<std::string> inside =
+        data::list_images(path, /*hidden=*/false);
+    if (inside.empty())
+      throw data::DataError(path + ": expected PNG or JPEG files, got none");
+    out.insert(out.end(), inside.begin(), inside.end());
+  }
+  return out;
+}
+
+CLI::Option* add_png(CLI::App& command, const std::string& name,
+                     std::string& file, const std::string& help) {
+  return add_text(command, name, file, "FILE", help)
+      ->check(CLI::Validator(
+          [](const std::string& text) -> std::string {
+            const std::string end =
+                text.size() < 4 ? text : text.substr(text.size() - 4);
+            return CLI::detail::to_lower(end) == ".png"
+                       ? ""
+                       : "must end in .png, got '" + text + "'";
+          },
+          ""));
 }
 
 tasks::ImageModel load_model(const std::string& directory,

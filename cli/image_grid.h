@@ -2,6 +2,7 @@
 // arranging many images in one grid.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
@@ -14,6 +15,14 @@ namespace aft::cli {
 /// RawImages::open, with progress on stderr.
 data::RawImages open_images(const std::string& path, int64_t height,
                             int64_t width, int64_t valid);
+
+/// The given files, and the PNG and JPEG files in and below the given folders.
+/// Throws data::DataError for a folder without any.
+std::vector<std::string> image_files(const std::vector<std::string>& paths);
+
+/// Adds an option for the PNG that a command writes; its name must end in .png.
+CLI::Option* add_png(CLI::App& command, const std::string& name,
+                     std::string& file, const std::string& help);
 
 /// Loads the model in `directory`, whose configuration is `config`. Throws
 /// io::Error, c10::Error.

@@ -34,11 +34,13 @@ ImageSource image_source(const std::string& path) {
   if (path.empty()) return ImageSource::kBuiltIn;
   if (!is_folder(path)) {
     const std::string name = fs::path(path).filename().string();
-    throw DataError(path + ": expected a folder of images, got " +
-                    (io::exists(path)     ? "a file"
-                     : find_dataset(name) ? "nothing; `aft data " + name +
-                                                " --download` downloads it"
-                                          : "nothing"));
+    throw DataError(
+        path + ": expected a folder of images (--data or data.path), got " +
+        (is_image(path) && io::exists(path) ? "one image"
+         : io::exists(path) ? "a file; text is for text presets (`aft presets`)"
+         : find_dataset(name)
+             ? "nothing; `aft data " + name + " --download` downloads it"
+             : "nothing"));
   }
   const CifarFiles files = cifar_files(path);
   return files.train.empty() && files.test.empty() ? ImageSource::kFolder
@@ -89,10 +91,12 @@ int64_t valid_count(int64_t valid, int64_t train) {
 
 void check_parts(const std::string& path, int64_t train, int64_t valid) {
   if (train >= 1 && valid >= 1) return;
-  throw DataError((path.empty() ? "data" : path) +
+  throw DataError((path.empty() ? "the built-in images" : path) +
                   ": expected at least one image for training and one for "
-                  "validation (data.valid_images, at most a tenth), got " +
-                  std::to_string(train) + " and " + std::to_string(valid));
+                  "validation, got " +
+                  std::to_string(train) + " and " + std::to_string(valid) +
+                  "; data.valid_images must be 1 or more, and at most a tenth "
+                  "of the images are used for validation");
 }
 
 }  // namespace aft::data

@@ -154,6 +154,13 @@ class Reader {
 
 }  // namespace
 
+std::string wnid_of(const std::string& name) {
+  const size_t end = std::min(name.find(' '), name.size());
+  if (end < 2 || name[0] != 'n') return "";
+  const bool digits = name.find_first_not_of("0123456789", 1) >= end;
+  return digits ? name.substr(0, end) : "";
+}
+
 LabelTable read_label_table(const std::string& path, bool files) {
   return std::move(Reader(path, files).out);
 }

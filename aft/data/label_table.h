@@ -19,6 +19,10 @@ struct LabelTable {
   std::vector<std::string> classes;
 };
 
+/// The WordNet id (n and digits) that is the first word of a class name; "" if
+/// there is none.
+std::string wnid_of(const std::string& name);
+
 /// Reads a table of tab-separated columns, named in the first line, in any
 /// order: class_index and optionally wnid and name; with `files` also file,
 /// which must be next to the table or in images/. Throws DataError, which names

@@ -60,7 +60,7 @@ LabelledImages LabelledImages::open(const std::string& path, int64_t valid,
 }
 
 void LabelledImages::open_built_in(int64_t size) {
-  check_side("the side of built-in images", size);
+  check_side("data.height and data.width of the built-in images", size);
   constexpr int64_t kTrain = 2000, kTest = 400;
   size_ = size;
   classes_.assign(kShapes.begin(), kShapes.end());
@@ -86,7 +86,7 @@ void LabelledImages::open_cifar(const std::string& path) {
 void LabelledImages::open_table(const std::string& path) {
   const LabelTable table =
       read_label_table(path + "/" + kTable, /*files=*/true);
-  classes_ = std::move(table.classes);
+  classes_ = std::move(table.classes), table_ = true;
   for (const LabelTable::Row& row : table.rows)
     add_file(row.file, row.label, test_);
 }
@@ -197,6 +197,20 @@ size_t LabelledImages::at(int64_t index) const {
 std::string_view LabelledImages::file(size_t i) const {
   const size_t begin = i == 0 ? 0 : ends_[i - 1];
   return std::string_view(files_).substr(begin, ends_[i] - begin);
+}
+
+std::string LabelledImages::path() const {
+  return path_.empty() ? "the built-in images" : path_;
+}
+
+bool LabelledImages::has_order_of(int64_t count) const {
+  const int64_t classes = static_cast<int64_t>(classes_.size());
+  if (table_) return classes <= count;
+  return classes == count && (source_ != ImageSource::kFolder ||
+                              std::all_of(classes_.begin(), classes_.end(),
+                                          [](const std::string& name) {
+                                            return wnid_of(name) == name;
+                                          }));
 }
 
 int64_t LabelledImages::label(int64_t index) const {

@@ -49,6 +49,13 @@ class LabelledImages {
   const std::vector<std::string>& classes() const { return classes_; }
   /// The number of images in all parts together.
   int64_t count() const { return static_cast<int64_t>(labels_.size()); }
+  /// "the built-in images" or the path, for messages.
+  std::string path() const;
+  /// Whether class i is by convention output i of a model with `count` classes:
+  /// there are as many classes, and they are not merely in the order of folder
+  /// names, unless these are WordNet ids, whose order is ImageNet's. A
+  /// labels.tsv may have fewer classes, because it gives their indices.
+  bool has_order_of(int64_t count) const;
   /// The class of an image, in [0, classes().size()). Here and below,
   /// index is in [0, count()); otherwise throws std::out_of_range.
   int64_t label(int64_t index) const;
@@ -88,6 +95,7 @@ class LabelledImages {
   std::string_view file(size_t i) const;
 
   ImageSource source_ = ImageSource::kBuiltIn;
+  bool table_ = false;  // labels.tsv
   std::vector<std::string> classes_;
   std::vector<int32_t> labels_;
   LabelledPart train_, valid_, test_;

@@ -22,7 +22,9 @@ void check_memory(int64_t count, int64_t size) {
                     std::to_string(size) + " values need " +
                     std::to_string(std::llround(need / 1e9)) +
                     " GB, and this machine has " +
-                    std::to_string(std::llround(have / 1e9)));
+                    std::to_string(std::llround(have / 1e9)) +
+                    "; use fewer images or a smaller data.height and "
+                    "data.width (`aft data`: --size)");
 }
 
 /// Appends a CIFAR-10 batch to `to` at the given size.

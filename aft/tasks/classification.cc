@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "aft/data/augment.h"
@@ -14,6 +15,7 @@
 #include "aft/io/run_directory.h"
 #include "aft/models/classifier.h"
 #include "aft/models/resnet.h"
+#include "aft/tasks/class_names.h"
 #include "aft/tasks/memory_limit.h"
 
 namespace aft::tasks {
@@ -129,19 +131,24 @@ std::unique_ptr<train::Task> make_classification_task(Json& json,
   data::LabelledImages dataset = data::LabelledImages::open(
       data.path, data.valid_images, std::max(data.height, data.width));
   const std::string found = dataset.fingerprint();
-  const std::string name =
-      data.path.empty() ? "the built-in images" : data.path;
+  const std::string name = dataset.path();
   check_fingerprint(name, data.fingerprint, found);
-  if (!data.classes.empty() && data.classes != dataset.classes())
+  // Their names may have more words than those of the data (adopt_classes).
+  if (data.classes.empty()) data.classes = dataset.classes();
+  std::vector<int64_t> same(data.classes.size());
+  std::iota(same.begin(), same.end(), int64_t{0});
+  if (match_classes(dataset.classes(), data.classes) != same)
     throw data::DataError(
         name + ": its " + std::to_string(dataset.classes().size()) +
         " classes differ from the " + std::to_string(data.classes.size()) +
         " that the run started with (data.classes)");
   if (!data.path.empty()) data.path = absolute(data.path);
-  data.classes = dataset.classes(), data.fingerprint = found;
+  data.fingerprint = found;
   const int64_t C = static_cast<int64_t>(data.classes.size());
   if (C < 2)
-    throw data::DataError(name + ": expected two classes or more, got " +
+    throw data::DataError(name +
+                          ": expected folders of two classes or more (--data "
+                          "or data.path), got " +
                           std::to_string(C) +
                           (C == 1 ? ", '" + data.classes[0] + "'" : ""));
   const int64_t named = config.model["classes"];
@@ -295,7 +302,8 @@ Accuracy evaluate(models::ImageNetwork& model,
     if (to_model[label] < 0)
       throw data::DataError(
           dataset.name(i) + ": its class '" + dataset.classes()[label] +
-          "' is not one of the model's " + std::to_string(model.classes()));
+          "' is not one of the model's " + std::to_string(model.classes()) +
+          " (data.classes of its config.json)");
   }
   at::NoGradGuard no_grad;
   const bool was_training = model.is_training();
@@ -332,35 +340,6 @@ Accuracy evaluate(models::ImageNetwork& model,
   model.train(was_training);
   const double n = static_cast<double>(all);
   out.top1 /= n, out.top5 /= n, out.loss /= n;
-  return out;
-}
-
-namespace {
-
-/// The i of "class i", the name of an unnamed class; otherwise -1.
-int64_t numbered(const std::string& name, size_t classes) {
-  for (size_t i = 0; i < classes && name.compare(0, 6, "class ") == 0; ++i)
-    if (name == "class " + std::to_string(i)) return static_cast<int64_t>(i);
-  return -1;
-}
-
-}  // namespace
-
-std::vector<int64_t> match_classes(const std::vector<std::string>& data,
-                                   const std::vector<std::string>& model) {
-  const auto first_word = [](const std::string& name) {
-    return name.substr(0, name.find(' '));
-  };
-  std::vector<int64_t> out;
-  for (const std::string& name : data) {
-    auto at = std::find(model.begin(), model.end(), name);
-    if (at == model.end())
-      at = std::find_if(model.begin(), model.end(), [&](const std::string& m) {
-        return first_word(m) == name || m == first_word(name);
-      });
-    out.push_back(at == model.end() ? numbered(name, model.size())
-                                    : at - model.begin());
-  }
   return out;
 }
 

@@ -97,7 +97,8 @@ struct Accuracy {
 };
 
 /// Measures the accuracy of a model on one part of a data set. to_model: the
-/// model's class for each class of the data, as returned by match_classes. how:
+/// model's class for each class of the data, as returned by match_classes
+/// (class_names.h). how:
 /// height, width and crop as in data::centre_crop, and workers. Throws
 /// data::DataError for an image of a class that the model does not know,
 /// io::Error for one that cannot be read.
@@ -107,13 +108,6 @@ Accuracy evaluate(models::ImageNetwork& model,
                   const std::vector<int64_t>& to_model,
                   const LabelledConfig& how, int64_t batch,
                   const ProgressCallback& progress = {});
-
-/// Matches classes by name: returns the model's class for each class of the
-/// data, or -1 if the model does not know it. Names match if they are equal or
-/// one is the first word of the other ("n01440764", "n01440764 tench, Tinca
-/// tinca"); "class i", an unnamed class, matches class i.
-std::vector<int64_t> match_classes(const std::vector<std::string>& data,
-                                   const std::vector<std::string>& model);
 
 /// Loads the network of a model directory, in evaluation mode and packed for
 /// inference. Throws ConfigError, io::Error.

@@ -7,6 +7,7 @@
 
 #include "aft/models/classifier.h"
 #include "aft/models/weights.h"
+#include "aft/tasks/class_names.h"
 #include "aft/tasks/vit_weights.h"
 
 namespace aft::tasks {
@@ -75,15 +76,39 @@ torch::Tensor matching_tensor(
   return find(name);
 }
 
-Transfer initialise(torch::nn::Module& model, const Json& config,
+void copy_tensor(const torch::Tensor& from, const std::string& name,
+                 torch::Tensor to, const std::vector<int64_t>& rows,
+                 Transfer& out) {
+  const size_t first = rows.empty() ? 0 : 1;
+  if (!from.defined() || from.dim() != to.dim() ||
+      from.sizes().slice(first) != to.sizes().slice(first))
+    return out.fresh.push_back(name);
+  if (rows.empty()) to.copy_(from);
+  size_t copied = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] < 0) continue;
+    to[static_cast<int64_t>(i)].copy_(from[rows[i]]);
+    ++copied;
+  }
+  if (rows.empty() || copied > 0) out.copied.push_back(name);
+  if (copied < rows.size()) out.fresh.push_back(name);
+}
+
+Transfer initialise(torch::nn::Module& model, Json& config,
                     const std::string& path) {
-  if (auto* classifier = model.as<models::ClassifierImpl>())
-    return initialise(*classifier, path);
+  auto* classifier = model.as<models::ClassifierImpl>();
   std::error_code none;
-  if (!std::filesystem::is_directory(path, none))
+  if (!std::filesystem::is_directory(path, none)) {
+    if (classifier) return initialise(*classifier, path);
     throw io::Error(path + ": expected the directory of a model");
+  }
   const Json other = load_config(path);
-  check_fits(path, other, config);
+  if (!classifier || other["task"] != config["task"])
+    check_fits(path, other, config);
+  const std::vector<int64_t> whole;
+  std::vector<int64_t> rows;  // of a classification head
+  if (config["task"] == "classification") rows = adopt_classes(config, other);
+  if (classifier) return initialise(*classifier, path, rows);
   const std::shared_ptr<torch::nn::Module> source = make_model(other, path);
   load_weights(path, *source);
   std::map<std::string, torch::Tensor> tensors;
@@ -113,9 +138,8 @@ Transfer initialise(torch::nn::Module& model, const Json& config,
       const int64_t n = std::min(found.size(i), x.size(i));
       found = found.narrow(i, 0, n), target = target.narrow(i, 0, n);
     }
-    const bool fits = found.defined() && found.sizes() == target.sizes();
-    if (fits) target.copy_(found);
-    (fits ? out.copied : out.fresh).push_back(name);
+    const bool head = name.compare(0, 3, "fc.") == 0;
+    copy_tensor(found, name, target, head ? rows : whole, out);
   }
   if (out.copied.empty())
     throw io::Error(path + ": no tensor of its weights fits this model");

@@ -13,7 +13,7 @@
 namespace aft::tasks {
 
 /// Which tensors were copied from another model, and which keep their initial
-/// values.
+/// values. A classification head of which some rows were copied is in both.
 struct Transfer {
   std::vector<std::string> copied, fresh;  ///< names of tensors, in order
 };
@@ -37,7 +37,19 @@ torch::Tensor matching_tensor(
 /// embeddings and biases for another length, the positions that both have are
 /// copied. A classifier can also be initialised from a safetensors file of ViT
 /// or DeiT (vit_weights.h). Throws io::Error, ConfigError.
-Transfer initialise(torch::nn::Module& model, const Json& config,
+///
+/// The outputs of a classifier are copied by class: those of classes that the
+/// model in `path` knows by name (class_names.h), and `config` takes over its
+/// names of classes. If the classes of one have no names, all or none are
+/// copied, depending on their number.
+Transfer initialise(torch::nn::Module& model, Json& config,
                     const std::string& path);
+
+/// Copies `from`, which may be undefined, to tensor `name` of a new model, if
+/// the shapes are equal. With `rows`, copies row rows[i] to row i, unless
+/// rows[i] is -1; the number of rows may then differ. Adds the name to `out`.
+void copy_tensor(const torch::Tensor& from, const std::string& name,
+                 torch::Tensor to, const std::vector<int64_t>& rows,
+                 Transfer& out);
 
 }  // namespace aft::tasks

@@ -93,13 +93,13 @@ TrainingResult run_training(const TrainingRun& run,
                       ": does not exist; the run cannot be resumed without it");
     task =
         make_task(config, hooks.reading, resume ? directory.checkpoint() : "");
-    text = to_text(config);
     if (run.device.is_cpu())
       check_training_memory(config, task->model(), group ? group->size() : 1);
     if (!run.init.empty() && !resume) {
       const Transfer taken = initialise(task->model(), config, run.init);
       if (hooks.initialised) hooks.initialised(taken);
     }
+    text = to_text(config);
   }
   if (group) text = group->broadcast(text);
   if (!leads) {

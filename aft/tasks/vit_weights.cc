@@ -319,23 +319,24 @@ ClassifierWeights read_vit(const std::string& path, int64_t heads) {
   return out;
 }
 
-Transfer transfer(const ClassifierWeights& from, models::ClassifierImpl& to) {
+Transfer transfer(const ClassifierWeights& from, models::ClassifierImpl& to,
+                  const std::vector<int64_t>& rows) {
   check_same_body(from, to.config);
   at::NoGradGuard no_grad;
   Transfer out;
   for (const auto& [name, x] : models::tensors_of(to)) {
     const torch::Tensor source = source_of(from, to.config, name);
-    const bool fits = source.defined() && source.sizes() == x.sizes();
-    if (fits) torch::Tensor(x).copy_(source);
-    (fits ? out.copied : out.fresh).push_back(name);
+    copy_tensor(source, name, x,
+                begins(name, "head.") ? rows : std::vector<int64_t>(), out);
   }
   return out;
 }
 
-Transfer initialise(models::ClassifierImpl& model, const std::string& path) {
+Transfer initialise(models::ClassifierImpl& model, const std::string& path,
+                    const std::vector<int64_t>& rows) {
   std::error_code none;
   if (std::filesystem::is_directory(path, none))
-    return transfer(read_directory(path), model);
+    return transfer(read_directory(path), model, rows);
   const nn::MixerConfig& mixer = model.config.mixer;
   const int64_t heads =
       mixer.traits().attention ? mixer.get<int64_t>("heads") : 0;

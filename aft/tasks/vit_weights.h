@@ -33,14 +33,17 @@ ClassifierWeights read_vit(const std::string& path, int64_t heads = 0);
 /// attention and AFT these are all except queries, keys and tensors that only
 /// one of them has, as in the paper ("Compatibility with Transformers"); values
 /// come from their rows of qkv. Position embeddings of another grid are
-/// interpolated; a classification head of another size is left unchanged.
-/// Throws io::Error if layers, width, mlp or patch (for attention also heads)
-/// differ. The model must not be folded.
-Transfer transfer(const ClassifierWeights& from, models::ClassifierImpl& to);
+/// interpolated. Row i of the classification head is row rows[i] of `from`,
+/// unless rows[i] is -1; without `rows`, a head of another size is left
+/// unchanged. Throws io::Error if layers, width, mlp or patch (for attention
+/// also heads) differ. The model must not be folded.
+Transfer transfer(const ClassifierWeights& from, models::ClassifierImpl& to,
+                  const std::vector<int64_t>& rows = {});
 
 /// The same from a ViT file or one of our model directories. Throws io::Error,
 /// ConfigError.
-Transfer initialise(models::ClassifierImpl& model, const std::string& path);
+Transfer initialise(models::ClassifierImpl& model, const std::string& path,
+                    const std::vector<int64_t>& rows = {});
 
 /// The weights of a model with the names of `style`: "timm", "hf" (Hugging
 /// Face; only attention with a class token) or "aft" (ours). timm has no names

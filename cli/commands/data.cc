@@ -78,6 +78,7 @@ std::string preview(const data::Text& text) {
 
 void describe_images(const std::string& name, const std::string& path,
                      const Options& o) {
+  if (!o.grid.empty()) io::prepare_file(o.grid);
   const data::RawImages images = open_images(path, o.size, o.size, 0);
   base::Json j{{"name", name}, {"size", o.size}};
   std::vector<std::vector<std::string>> rows;
@@ -194,8 +195,8 @@ void add_data(CLI::App& app) {
       ->check(one_of({"bytes", "txl", "eos"}));
   add_count(*command, "--size", o->size,
             "Images: height and width to scale to; default: 32", 1, 4096);
-  add_text(*command, "--sheet", o->grid, "FILE",
-           "Images: write the first 64 images as an image grid (PNG)");
+  add_png(*command, "--sheet", o->grid,
+          "Images: write the first 64 images as an image grid; a PNG file");
   command->add_flag("--json", o->json, "Print JSON");
   command->footer(
       "Modes: bytes: symbols are bytes; txl: without newlines, symbols are "

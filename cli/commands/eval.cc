@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 
+#include "aft/tasks/class_names.h"
 #include "aft/tasks/classification.h"
 #include "aft/tasks/image.h"
 #include "aft/tasks/language.h"
@@ -97,10 +98,14 @@ Evaluation evaluate_classifier(const base::Json& json, const Options& o) {
   if (part.empty())
     throw data::DataError(path + ": has no images in its split '" + out.split +
                           "'");
+  const std::vector<int64_t> to_model =
+      tasks::match_classes(images, data.classes, model->classes());
+  if (tasks::unnamed(data.classes))
+    std::cerr << "note: the model's classes have no names; class i of the data "
+                 "is taken as class i of the model\n";
   ProgressMeter meter("images");
   const tasks::Accuracy a = tasks::evaluate(
-      *model, images, part,
-      tasks::match_classes(images.classes(), data.classes), data, o.batch,
+      *model, images, part, to_model, data, o.batch,
       [&](int64_t done, int64_t all) { meter.show(done, all); });
   out.nats = a.loss;
   out.sparsity = nn::sparsity(*model);

@@ -165,6 +165,9 @@ void import_weights(const ImportOptions& o) {
             << c.classes << " classes\n"
             << "  from " << o.file << ": " << tasks::summary(taken.copied)
             << "\n";
+  if (o.labels.empty())
+    std::cout << "  the classes have no names, only indices: --labels FILE "
+                 "names them\n";
   if (taken.fresh.empty()) {
     std::cout
         << "next: `aft classify " << o.out
@@ -182,8 +185,7 @@ void import_weights(const ImportOptions& o) {
 
 void export_weights(const ExportOptions& o) {
   const base::Json config = tasks::load_config(o.model);
-  const std::string from = io::RunDirectory(o.model).weights(),
-                    task = config["task"].get<std::string>();
+  const std::string task = config["task"].get<std::string>();
   const bool classifier = task == "classification" && !has_network(config);
   const std::string names = !o.names.empty() ? o.names
                             : classifier     ? "timm"
@@ -196,9 +198,15 @@ void export_weights(const ExportOptions& o) {
              ? "the network " + config["model"]["network"].get<std::string>()
              : "a model of task " + task) +
         ", which supports only --names aft");
-  std::error_code none;
-  if (std::filesystem::equivalent(from, o.out, none))
-    throw UsageError("export: --out must not be the model's own weights");
+  const io::RunDirectory files(o.model);
+  for (const std::string& own : {files.weights(), files.checkpoint()})
+    if (std::error_code none;
+        std::filesystem::weakly_canonical(own, none) ==
+            std::filesystem::weakly_canonical(o.out, none) ||
+        std::filesystem::equivalent(own, o.out, none))
+      throw UsageError("export: --out must not be the model's own weights");
+  report_weights(o.model);
+  io::prepare_file(o.out);
   const std::shared_ptr<torch::nn::Module> model =
       tasks::make_model(config, o.model);
   const models::NamedTensors ours = models::tensors_of(*model);
@@ -246,10 +254,8 @@ void add_import(CLI::App& app) {
            "Class names: a tab-separated table whose first line names the "
            "columns class_index, wnid and name");
   add_sets(*command, o->sets);
-  command
-      ->add_option("--seed", o->seed,
-                   "Seed of newly initialised weights; default: 1")
-      ->type_name("N");
+  add_count(*command, "--seed", o->seed,
+            "Seed of newly initialised weights; default: 1", 0, INT64_MAX);
   command->footer(
       "A weights file does not record the normalisation of images or the "
       "epsilon of norms: DeiT's are used (ImageNet's\n"

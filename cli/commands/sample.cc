@@ -15,6 +15,7 @@ namespace {
 
 struct Options {
   std::string model, out, data, split = "test";
+  std::vector<std::string> images;
   int64_t count = 0, columns = 0, batch = 32, scale = 4;
   int64_t first = 0, times = 3;
   double keep = 0.5;
@@ -22,9 +23,12 @@ struct Options {
   int threads = 0;
 };
 
-tasks::ImageConfig load(const Options& o) {
-  return tasks::config_as<tasks::ImageConfig>(
-      tasks::load_config(o.model, "image"));
+/// The configuration of the model. Prepares the output file.
+tasks::ImageConfig prepare(const Options& o) {
+  const base::Json config = tasks::load_config(o.model, "image");
+  report_weights(o.model);
+  io::prepare_file(o.out);
+  return tasks::config_as<tasks::ImageConfig>(config);
 }
 
 void write(const Options& o, const ImageList& images,
@@ -34,7 +38,7 @@ void write(const Options& o, const ImageList& images,
 }
 
 void sample(const Options& o) {
-  const tasks::ImageConfig config = load(o);
+  const tasks::ImageConfig config = prepare(o);
   const tasks::ImageModel model = load_model(o.model, config);
   const int64_t columns =
       o.columns > 0 ? o.columns
@@ -49,35 +53,65 @@ void sample(const Options& o) {
             << o.sampling.seed << '\n';
 }
 
-void complete(const Options& o) {
-  const tasks::ImageConfig config = load(o);
-  const auto& data = config.data;
-  const tasks::ImageModel model = load_model(o.model, config);
+/// The images to complete: files, or a part of a data set.
+struct Given {
+  std::vector<uint8_t> pixels;  // of files
+  data::RawImages images;
+  data::ImagePart part;
+  int64_t count = 0;
+  std::string name;
+};
+
+Given read_files(const Options& o, int64_t height, int64_t width) {
+  Given out;
+  const std::vector<std::string> paths = image_files(o.images);
+  for (const std::string& path : paths) {
+    const io::Image image = io::cover(io::read_image(path), height, width);
+    out.pixels.insert(out.pixels.end(), image.rgb.begin(), image.rgb.end());
+  }
+  out.count = static_cast<int64_t>(paths.size());
+  out.part = {out.pixels.data(), out.count, 3 * height * width};
+  out.name = out.count == 1 ? paths[0] : std::to_string(out.count) + " images";
+  return out;
+}
+
+Given read_part(const Options& o, const tasks::ImageDataConfig& data) {
+  Given out;
   const std::string path = o.data.empty() ? data.path : o.data;
-  const data::RawImages images =
-      open_images(path, data.height, data.width, data.valid_images);
-  const data::ImagePart part = images.split(o.split);
-  const int64_t left = part.count - o.first,
-                count = o.count > 0 ? o.count : std::min<int64_t>(left, 8);
-  if (left < 1 || count > left)
+  out.images = open_images(path, data.height, data.width, data.valid_images);
+  out.part = out.images.split(o.split);
+  const int64_t left = out.part.count - o.first;
+  out.count = o.count > 0 ? o.count : std::min<int64_t>(left, 8);
+  if (left < 1 || out.count > left)
     throw data::DataError(
         (path.empty() ? "the built-in images" : path) + ": the split '" +
-        o.split + "' has " + std::to_string(part.count) +
+        o.split + "' has " + std::to_string(out.part.count) +
         " images; expected --first plus --count to be at most that, got " +
         std::to_string(o.first) + " and " + std::to_string(o.count));
+  out.name = std::to_string(out.count) + " images of '" + o.split + "'";
+  return out;
+}
+
+void complete(const Options& o) {
+  const tasks::ImageConfig config = prepare(o);
+  const auto& data = config.data;
+  const Given given = o.images.empty() ? read_part(o, data)
+                                       : read_files(o, data.height, data.width);
+  const tasks::ImageModel model = load_model(o.model, config);
   const int64_t rows = std::llround(o.keep * static_cast<double>(data.height));
-  draw_completions(model, o.sampling, part, {o.first, count, o.times, rows},
-                   data.width, o.batch, o.scale,
+  draw_completions(model, o.sampling, given.part,
+                   {o.first, given.count, o.times, rows}, data.width, o.batch,
+                   o.scale,
                    [&](const io::Image& grid) { io::write_png(o.out, grid); });
-  std::cout << o.out << ": " << count << " images of '" << o.split << "' with "
-            << rows << " of " << data.height << " rows, completed " << o.times
-            << " times by " << o.model << ", seed " << o.sampling.seed << '\n';
+  std::cout << o.out << ": " << given.name << " with " << rows << " of "
+            << data.height << " rows, completed " << o.times << " times by "
+            << o.model << ", seed " << o.sampling.seed << '\n';
 }
 
 void add_common(CLI::App& command, Options& o) {
   add_model(command, o.model);
-  add_text(command, "--out", o.out, "FILE",
-           "The image grid (PNG); default: " + o.out);
+  add_png(command, "--out", o.out,
+          "The image grid, a PNG file; default: " + o.out);
   add_batch(command, o.batch, "Images");
   add_count(command, "--scale", o.scale,
             "Size of a pixel in the grid; default: " + std::to_string(o.scale),
@@ -120,14 +154,21 @@ void add_complete(CLI::App& app) {
   o->out = "completions.png";
   CLI::App* command = app.add_subcommand(
       "complete",
-      "Complete test images whose lower part is masked, as one image grid");
+      "Complete images whose lower part is masked, as one image grid");
   add_common(*command, *o);
+  CLI::Option* const files = command->add_option(
+      "images", o->images,
+      "PNG or JPEG files, or folders of them, which are scaled and cropped to "
+      "the model's size; default: images of --data");
   add_split(*command, o->data, o->split, "Images to complete");
   add_count(*command, "--count", o->count,
-            "Images to complete; default: 8, or all if there are fewer", 1,
-            10000);
+            "Images of --data to complete; default: 8, or all if there are "
+            "fewer",
+            1, 10000);
   add_count(*command, "--first", o->first,
-            "Index of the first image; default: 0", 0);
+            "Index of the first image of --data; default: 0", 0);
+  for (const char* option : {"--data", "--split", "--count", "--first"})
+    files->excludes(command->get_option(option));
   add_count(*command, "--times", o->times, "Completions per image; default: 3",
             1, 1000);
   add_real(*command, "--keep", o->keep,
@@ -140,6 +181,7 @@ void add_complete(CLI::App& app) {
       "\n"
       "Examples:\n"
       "  aft complete runs/image-aft-local-4x128\n"
+      "  aft complete runs/image-aft-local-4x128 photo.png\n"
       "  aft complete holiday-model --keep 0.75 --times 5 --out lower.png");
   command->callback([o] {
     set_threads(o->threads);

@@ -5,11 +5,12 @@ program."""
 import json
 import math
 import os
+import signal
 from pathlib import Path
 
 from classes import COLOURS, NAMES, ClassesTest, class_folder, painted
 from images import RANDOM, jpeg, noise, png
-from program import BENCH, main, sets
+from program import BENCH, aft, main, sets
 from tensors import load_tensors, save_tensors
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -139,7 +140,7 @@ class TestClasses(ClassesTest):
         self.assertEqual((2, 1), (result["images"], result["top1"]))
         other = class_folder(data / "teal", (0, 128, 128), 10)
         with self.subTest("the error says where"):
-            self.fails(1, [data, "'teal'"], "eval", self.colours, "--data", data)
+            self.fails(1, [data, "'teal'", "data.classes"], "eval", self.colours, "--data", data)
         other.rename(data / "n1")
         # Class names with a wnid match folders named by the wnid.
         constant_model(self.colours, fixed)
@@ -165,6 +166,17 @@ class TestClasses(ClassesTest):
                 result = json.loads(self.succeed(*words, self.table(*lines)).stdout)
                 self.assertEqual(len(lines) - 1, result["images"])
                 self.assertEqual(1, result["top1"])
+        # The index of a named class is that of a model without names.
+        named = ["file\tclass_index\tname", "r.png\t1\tRed fox", "g.png\t0\tgreen"]
+        unnamed = copy(self.colours, self.work / "unnamed")
+        config = json.loads((unnamed / "config.json").read_text())
+        config["data"]["classes"] = ["class 0", "class 1", "class 2"]
+        (unnamed / "config.json").write_text(json.dumps(config))
+        done = self.succeed("eval", unnamed, "--json", "--data", self.table(*named))
+        self.assertEqual(1, json.loads(done.stdout)["top1"])
+        self.assertIn("no names", done.stderr)
+        self.fails(1, [self.data, "3 classes", "--labels FILE"],
+                   "eval", unnamed, "--data", self.data)  # fmt: skip
         data = self.table("file\tclass_index", "r.png\t1", "nope.png\t1")
         self.fails(1, [data / "labels.tsv", "line 3", "nope.png"], *words, data)
 
@@ -317,12 +329,36 @@ class TestClasses(ClassesTest):
         text, pipe = self.work / "x.png", self.work / "pipe"
         text.write_text("Dear diary")
         os.mkfifo(pipe)
-        for path, expected in (
-            (self.work / "nope.png", ["No such file"]),
-            (text, ["PNG or JPEG", "Dear dia"]),
-            (pipe, ["regular file"]),
-        ):
-            self.fails(1, [path, *expected], *words, self.image, path)
+        bad = {
+            self.work / "nope.png": ["No such file"],
+            text: ["PNG or JPEG", "Dear dia"],
+            pipe: ["regular file"],
+        }
+        # The others are classified, in any batch.
+        for batch in (1, 2, 16):
+            done = aft(*words, self.image, *bad, self.image, "--batch", batch)
+            self.assertEqual(1, done.returncode)
+            said = done.stdout.splitlines()
+            half = 1 + len(NAMES)
+            self.assertEqual(2 * half, len(said))
+            self.assertEqual(str(self.image), said[0])
+            self.assertEqual(said[:half], said[half:])
+            *each, last = done.stderr.splitlines()[-4:]
+            self.assertEqual("aft: 3 of 5 images could not be classified", last)
+            for line, (path, expected) in zip(each, bad.items()):
+                for word in ("aft: ", str(path), *expected):
+                    self.assertIn(word, line)
+        done = aft(*words, text, self.image, "--json")
+        self.assertEqual(1, done.returncode)
+        first, second = json.loads(done.stdout)
+        self.assertEqual({"file", "error"}, set(first))
+        self.assertIn("Dear dia", first["error"])
+        self.assertEqual({"file", "top"}, set(second))
+        # All of them.
+        self.fails(1, ["3 of 3 images"], *words, *bad)
+        done = aft(*words, *bad, "--json")
+        self.assertEqual([str(path) for path in bad],
+                         [each["file"] for each in json.loads(done.stdout)])  # fmt: skip
         empty = self.work / "empty"
         empty.mkdir()
         self.fails(1, [empty, "PNG or JPEG", "none"], *words, empty)
@@ -345,6 +381,15 @@ class TestClasses(ClassesTest):
         )):  # fmt: skip
             model = copy(self.colours, self.work / str(i), name, content)
             self.fails(1, [model / name, *words], "classify", model, self.image)
+
+    def test_stopped_runs_can_be_used(self):
+        out, file = self.work / "run", self.work / "new/folder/w.safetensors"
+        self.stop(signal.SIGKILL, out, *self.training(out))
+        self.assertFalse((out / "model.safetensors").exists())
+        for words in (["classify", out, self.image], ["export", out, "--out", file]):
+            done = self.succeed(*words)
+            self.assertRegex(done.stderr, r"weights of step \d+, not validated yet")
+        self.assertTrue(file.exists())
 
     def test_wrong_tasks(self):
         text = self.work / "text"

@@ -113,6 +113,48 @@ class TestTraining(ClassesTest):
         self.fails(2, ["--init"], "train", "--resume", self.colours,
                    "--init", self.shapes)  # fmt: skip
 
+    def test_initial_weights_of_known_classes(self):
+        """Classes that the other model knows by WordNet id keep their names and
+        outputs."""
+        known, data, out = (self.work / name for name in ("known", "data", "run"))
+        known.mkdir()
+        (known / "model.safetensors").write_bytes(
+            (self.colours / "model.safetensors").read_bytes()
+        )
+        config = json.loads((self.colours / "config.json").read_text())
+        named = [f"n{i} {name}" for i, name in enumerate(NAMES)]
+        config["data"]["classes"] = named
+        (known / "config.json").write_text(json.dumps(config))
+        for name, colour in (("n1", COLOURS[NAMES[1]]), ("n7", (0, 0, 0)),
+                             ("n0", COLOURS[NAMES[0]])):  # fmt: skip
+            class_folder(data / name, colour, 20)
+        rate = sets(train__learning_rate=1e-9)
+        done = self.train(out, "--init", known, "--data", data, "--steps", 1, *rate)
+        copied, fresh = (lines_of(done.stderr, word)[0]
+                         for word in ("copied", "newly initialised"))  # fmt: skip
+        self.assertTrue(copied.endswith(", head"), copied)
+        self.assertEqual("2 tensors: head", fresh.split("newly initialised: ")[1])
+        config = json.loads((out / "config.json").read_text())
+        self.assertEqual([*named[:2], "n7"], config["data"]["classes"])
+        old, new = (load_tensors(each / "model.safetensors")[0]["head.weight"][1]
+                    for each in (known, out))  # fmt: skip
+        for i in range(3 * 16):
+            if i < 2 * 16:  # rows 0 and 1
+                self.assertAlmostEqual(old[i], new[i], 6)
+        self.assertNotAlmostEqual(old[-1], new[-1], 5)
+        self.assertGreaterEqual(self.evaluate(out, "--data", data)["top1"], 2 / 3)
+        (label, *_), = [[top["label"] for top in each["top"]] for each in json.loads(
+            self.succeed("classify", out, data / "n1/000.png", "--json").stdout)]
+        self.assertEqual("n1 Red fox", label)
+        # A resumed run keeps the names.
+        self.succeed("train", "--resume", out, "--steps", 2)
+        self.succeed("train", "--resume", out, "--steps", 3, "--data", data)
+        again = json.loads((out / "config.json").read_text())
+        self.assertEqual(config["data"]["classes"], again["data"]["classes"])
+        (data / "n7").rename(data / "n8")
+        self.fails(1, [data, "classes differ"],
+                   "train", "--resume", out, "--steps", 4, "--data", data)  # fmt: skip
+
     def test_initial_weights_of_another_task(self):
         text = self.work / "text"
         self.train_on_text(text)

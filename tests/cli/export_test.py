@@ -179,6 +179,7 @@ class TestWeights(ProgramTest):
         self.assertIn(f"{parameters} parameters", told)
         self.assertIn(f"`aft classify {self.model} photo.jpg`", told)
         self.assertNotIn("newly initialised", told)
+        self.assertIn("no names", told)
         expected = probabilities(self.weights, self.pixels, attention)
         top = self.check_output(expected)
         self.assertEqual(f"class {top[0]['class']}", top[0]["label"])
@@ -188,7 +189,7 @@ class TestWeights(ProgramTest):
         self.assertEqual(PIXELS, config["data"]["height"])
         # Exported bit-exactly, and imported again with the other names.
         out, metadata = self.exported("timm")
-        self.assertEqual({"format": "pt"}, metadata)
+        self.assertEqual("pt", metadata["format"])
         self.assertEqual(set(self.weights), set(out))
         for name, x in self.weights.items():
             self.assertTrue(torch.equal(x, out[name]), name)
@@ -283,7 +284,7 @@ class TestWeights(ProgramTest):
         self.fails(1, [table], "import", self.vit, "--out", self.model, "--heads", 4,
                    "--labels", table)  # fmt: skip
         table.write_text(f"{header}\nb\t2\tn02\tgrey wolf, café\na\t0\tn00\tcat\n")
-        self.imported("--heads", 4, "--labels", table)
+        self.assertNotIn("no names", self.imported("--heads", 4, "--labels", table))
         config = json.loads((self.model / "config.json").read_text())
         self.assertEqual(["n00 cat", "class 1", "n02 grey wolf, café", "class 3"],
                          config["data"]["classes"][:4])  # fmt: skip
@@ -321,6 +322,8 @@ class TestWeights(ProgramTest):
         self.fails(1, ["heads", "5"], "import", self.vit, "--out", self.model,
                    "--heads", 5)  # fmt: skip
         self.fails(2, ["--to", "aft-conv"], "import", self.vit, *words, "--to", "conv")
+        for seed in (-1, "abc"):
+            self.fails(2, ["--seed", seed], "import", self.vit, *words, "--seed", seed)
         self.fails(2, ["--kernel"], "import", self.vit, *words, "--kernel", 3)
         self.fails(2, ["--rank"], "import", self.vit, *words, "--rank", 3)
         self.fails(1, ["odd"], "import", self.vit, "--out", self.model, "--to",
@@ -351,7 +354,7 @@ class TestWeights(ProgramTest):
         self.succeed("export", self.model, "--out", self.out)
         ours, _ = load(self.model / "model.safetensors")
         out, metadata = load(self.out)
-        self.assertEqual({"format": "pt"}, metadata)
+        self.assertEqual("pt", metadata["format"])
         self.assertEqual(set(ours), set(out))
         for name, x in ours.items():
             self.assertTrue(torch.equal(x, out[name]), name)

@@ -125,6 +125,24 @@ class TestImages(ProgramTest):
         self.assertIn(f"aft sample {torn}", told[-1])
         self.same_runs(whole, torn)
 
+    def test_stopped_runs_can_be_used(self):
+        """Before the first validation of training: stopped and killed."""
+        for number, expected in (
+            (signal.SIGINT, r"weights of step \d+, the best by validation"),
+            (signal.SIGKILL, r"weights of step \d+, not validated yet"),
+        ):
+            out, file = self.work / number.name, self.work / "w.safetensors"
+            self.stop(number, out, "train", PRESET, "--out", out, *SMALL)
+            for words in (
+                ["sample", out, "--count", 1, "--out", self.grid],
+                ["complete", out, "--count", 1, "--out", self.grid],
+                ["export", out, "--out", file],
+            ):
+                self.assertRegex(self.succeed(*words).stderr, expected)
+            for name in ("model.safetensors", "state/checkpoint.safetensors"):
+                self.fails(2, ["--out", "own weights"],
+                           "export", out, "--out", out / name)  # fmt: skip
+
     def test_output_and_files_of_training(self):
         self.assertIn(f"`aft sample {self.model}`", self.trained.stdout)
         self.assertIn(f"`aft complete {self.model}`", self.trained.stdout)
@@ -229,10 +247,48 @@ class TestImages(ProgramTest):
         self.succeed("complete", self.expert, "--out", self.grid, "--count", 1,
                      "--keep", 0.25, "--times", 1)  # fmt: skip
         self.assertEqual(self.known, self.read_grid(2, 1)[1])
-        words = ["complete", self.model, "--data", data, "--out", self.work / "none"]
+        words = ["complete", self.model, "--data", data, "--out", self.work / "x.png"]
         self.fails(1, [data, "'test' has 5", "--first", "--count"],
                    *words, "--count", 2, "--first", 4)  # fmt: skip
-        self.assertFalse((self.work / "none").exists())
+        self.assertFalse((self.work / "x.png").exists())
+
+    def test_completes_files(self):
+        data = self.work / "data"
+        images = [random_image() for _ in range(3)]
+        folder(data, images)
+        file = self.work / "wide.png"  # cropped to the model's size
+        wide = [3 * row for row in images[1]]
+        file.write_bytes(png(wide))
+        words = ["complete", self.model, "--out", self.grid, "--times", 2]
+        said = self.succeed(*words, data / "000.png", file, data, "--keep", 0.75)
+        self.assertIn("5 images with 3 of 4 rows", said.stdout)
+        shown = self.read_grid(15, 5)
+        self.assertEqual(images[0][:3] + [WIDTH * GREY], shown[0])
+        self.assertEqual(images[1][:3] + [WIDTH * GREY], shown[1])
+        for i in range(3):
+            self.assertEqual(images[i][:3] + [WIDTH * GREY], shown[2 + i])
+            for row in (5, 10):
+                self.assertEqual(images[i][:3], shown[row + 2 + i][:3])
+                self.assertNotEqual(images[i][3], shown[row + 2 + i][3])
+        # As the same image of a data set.
+        folder(self.work / "set" / "train", images[:1])
+        folder(self.work / "set" / "test", images[:1])
+        top, one = self.complete(self.work / "set", 0.5, 1, 1)
+        self.succeed(*words[:4], data / "000.png", "--times", 1)
+        self.assertEqual([*top, *one], self.read_grid(2, 1))
+        before = self.grid.read_bytes()
+        (data / "x.png").write_bytes(b"Dear diary")
+        for bad, expected in (
+            (data, [data / "x.png", "PNG or JPEG", "Dear dia"]),
+            (self.work / "nope.png", ["nope.png", "No such file"]),
+        ):
+            self.fails(1, expected, *words, data / "000.png", bad)
+        (self.work / "empty").mkdir()
+        self.fails(1, ["empty", "PNG or JPEG", "none"], *words, self.work / "empty")
+        for option, value in (("--data", data), ("--split", "test"),
+                              ("--count", 1), ("--first", 1)):  # fmt: skip
+            self.fails(2, [option], *words, file, option, value)
+        self.assertEqual(before, self.grid.read_bytes())
 
     def test_progress_on_a_terminal(self):
         ours, theirs = os.openpty()
@@ -344,7 +400,10 @@ class TestImages(ProgramTest):
             self.fails(1, [data / name, *expected], *words, data)
             (data / name).unlink()
         self.fails(1, [data, "got 5 and 0"], *words, data)
-        self.fails(1, [data / "000.png", "folder", "a file"], *words, data / "000.png")
+        self.fails(1, [data / "000.png", "folder", "one image"], *words, data / "000.png")
+        note = self.work / "note.txt"
+        note.write_text("Dear diary")
+        self.fails(1, [note, "--data", "data.path", "text presets"], *words, note)
         self.fails(1, ["/nowhere/images", "folder", "nothing"],
                    *words, "/nowhere/images")  # fmt: skip
         empty = self.work / "empty"
@@ -365,7 +424,7 @@ class TestImages(ProgramTest):
             described["size"], *(described["splits"][s]["images"]
                                  for s in ("train", "test"))])  # fmt: skip
         self.assertEqual(64, len({tuple(p) for p in self.read_grid(64, 8, 4, 8, 8)}))
-        self.fails(1, ["/nowhere/x.png"], *words, 1, "--sheet", "/nowhere/x.png")
+        self.fails(1, ["/proc/x.png"], *words, 1, "--sheet", "/proc/x.png")
         name = "cifar-10-batches-bin"
         self.assertIn(name, self.succeed("data").stdout)
         hint = f"aft data {name} --download"
@@ -416,13 +475,24 @@ class TestImages(ProgramTest):
         self.fails(2, ["--images", "--bytes"], "eval", text, "--images", 5)
         for option in ("--bytes", "--stride"):
             self.fails(2, [option, "--images"], "eval", self.model, option, 5)
-        for command, out in (
-            ("sample", "/nowhere/x.png"), ("sample", self.work),
-            ("complete", "/proc/x.png"),
-        ):  # fmt: skip
-            self.fails(1, [f"{out}: cannot be written"], command, self.model,
-                       "--count", 1, "--out", out)  # fmt: skip
-        self.assertEqual(["text"], os.listdir(self.work))
+        folder_ = self.work / "d.png"
+        folder_.mkdir()
+        for command, out, why in (
+            ("sample", "/proc/no/x.png", "cannot be created"),
+            ("sample", folder_, "cannot be written"),
+            ("complete", "/proc/x.png", "cannot be written"),
+        ):
+            self.fails(1, [out if why.endswith("written") else "/proc/no", why],
+                       command, self.model, "--count", 1, "--out", out)  # fmt: skip
+        for name in ("x.jpg", "png", "x.png/"):
+            for command in ("sample", "complete"):
+                self.fails(2, ["--out", "must end in .png", f"'{name}'"],
+                           command, self.model, "--out", name)  # fmt: skip
+            self.fails(2, ["--sheet", "must end in .png", f"'{name}'"],
+                       "data", "built-in-images", "--sheet", name)  # fmt: skip
+        self.assertEqual(["d.png", "text"], sorted(os.listdir(self.work)))
+        self.grid = self.work / "new/folders/grid.PNG"
+        self.sample(self.model, "--count", 1)
         # Too large for one image: 2 x 289 images of 64 times 4 x 6 pixels.
         self.fails(1, ["67108864 pixels"], "sample", self.model,
                    "--count", 290, "--columns", 289, "--scale", 64,

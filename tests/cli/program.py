@@ -148,6 +148,20 @@ class ProgramTest(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.001)
 
+    def stop(self, number, out, *arguments):
+        """Trains into `out` until the first checkpoint, then sends the signal."""
+        with subprocess.Popen(
+            [AFT, *map(str, arguments), *sets(train__steps=10**6),
+             *sets(train__validate_every=10**6)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        ) as run:  # fmt: skip
+            try:
+                self.await_file(run, out / "config.json")
+                run.send_signal(number)
+                run.wait(timeout=TIMEOUT)
+            finally:
+                run.kill()
+
     def saved_step(self, said):
         """The step at which an interrupted run was saved, which it prints once."""
         (step,) = re.findall(r"saved at step (\d+);", said)

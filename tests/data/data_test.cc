@@ -178,9 +178,15 @@ TEST(RawImages, Folders) {
   write(path + "/train/broken.png", "\x89PNG\r\n\x1a\n and no more");
   const std::string text = failure([&] { RawImages::open(path, 2, 2, 0); });
   EXPECT_TRUE(has(text, "/train/broken.png")) << text;
-  EXPECT_TRUE(
-      has(failure([&] { RawImages::open(path + "/notes.txt", 2, 2, 0); }),
-          "expected a folder of images, got a file"));
+  for (const auto& [name, got] :
+       {std::pair("notes.txt", "a file; text is for text presets"),
+        std::pair("train/x.png", "one image")}) {
+    const std::string why =
+        failure([&] { RawImages::open(path + "/" + name, 2, 2, 0); });
+    EXPECT_TRUE(has(why, name)) << why;
+    EXPECT_TRUE(has(why, "folder of images (--data or data.path)")) << why;
+    EXPECT_TRUE(has(why, got)) << why;
+  }
   EXPECT_TRUE(has(failure([] {
                     RawImages::open("/nowhere/cifar-10-batches-bin", 2, 2, 0);
                   }),

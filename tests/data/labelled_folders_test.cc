@@ -143,11 +143,12 @@ TEST(LabelledFolders, Errors) {
                              "each class, labels.tsv or batches of CIFAR-10",
                       "got none"});
   expect_error(path + "/missing",
-               {path + "/missing: expected a folder of images, got nothing"});
+               {path + "/missing: expected a folder of images (--data or "
+                "data.path), got nothing"});
   expect_error("/nowhere/cifar-10-batches-bin", {"--download"});
   write_image(path + "/loose.png", 1);
   expect_error(path, {"for each class", "got none"});
-  expect_error(path + "/loose.png", {"a folder of images, got a file"});
+  expect_error(path + "/loose.png", {"a folder of images", "got one image"});
 
   write_image(path + "/train/cat/a.png", 1);
   expect_error(
