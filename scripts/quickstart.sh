@@ -11,9 +11,7 @@ done
 
 mkdir -p runs
 echo "Training on the built-in stories (Ctrl-C stops and saves):"
-"$aft" train text-aft-conv-4x128 --out "$out" --steps "${QUICKSTART_STEPS:-2000}" \
-  --set model.length=512 --set train.batch_size=2 --set train.learning_rate=0.01 --set train.validate_every=400 \
-  --set data.valid_bytes=20000
+"$aft" train text-aft-conv-4x128 --out "$out" --steps "${QUICKSTART_STEPS:-3000}"
 echo
 echo "What it writes now (the text before the bar is the prompt):"
 for prompt in 'Once upon a time' 'One day,' '"Can you help'; do
@@ -23,7 +21,7 @@ done
 cat <<END
 ----
 Training curve:  $out/curve.svg
-Train longer:    $aft train --resume $out --steps 4000
+Train longer:    $aft train --resume $out --steps 6000
 Generate text:   $aft generate $out --prompt 'your words'
 Your own text:   $aft train text-aft-conv-4x128 --data FILE --out runs/text
 Other models:    $aft presets

@@ -211,7 +211,7 @@ void add_launch(CLI::App& app) {
       "instead (docs/distributed.md).\n"
       "\n"
       "Examples:\n"
-      "  aft launch -n 2 train text-aft-local-4x128 --out book\n"
+      "  aft launch -n 2 train text-aft-local-6x256 --out book\n"
       "  aft launch -n 4 --max-restarts 3 train --resume book");
   command->callback([o, train] {
     if (train->parsed()) {

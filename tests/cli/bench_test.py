@@ -60,7 +60,8 @@ class TestBench(ProgramTest):
 
     def test_large_batches_are_limited(self):
         (row,) = self.bench("text-aft-simple-4x128", *sets(
-            model__layers=1, model__width=16, train__batch_size=4096))  # fmt: skip
+            model__layers=1, model__width=16, model__length=256,
+            train__batch_size=4096))  # fmt: skip
         self.assertEqual(8192 // 256, row["batch"])
 
     def test_wrong_calls(self):

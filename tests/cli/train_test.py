@@ -2,6 +2,7 @@
 errors. Argument: the program."""
 
 import json
+import math
 import os
 import re
 import resource
@@ -12,7 +13,7 @@ import time
 import unittest
 from pathlib import Path
 
-from program import AFT, BENCH, TIMEOUT, ProgramTest, aft, main, sets
+from program import AFT, BENCH, TIMEOUT, ProgramTest, aft, main, metrics, sets
 
 SMALL = sets(
     model__layers=1, model__width=16, model__length=32, train__batch_size=2,
@@ -122,6 +123,19 @@ class TestTrain(ProgramTest):
         fails(1, ["the standard input", "empty"], *words, "--out", self.work / "y")
         done = json.loads(self.succeed("data", "-", "--json", input=text).stdout)
         self.assertEqual(done["symbols"], len(text))
+
+    def test_small_presets_learn_soon(self):
+        """After 154 kB they know more than pairs of bytes (3.6 bpc)."""
+        listed = json.loads(self.succeed("presets", "--json").stdout)
+        configs = {each["name"]: each["config"] for each in listed}
+        for name in (PRESET, "text-transformer-4x128"):
+            model, train = configs[name]["model"], configs[name]["train"]
+            steps = 153600 // (train["batch_size"] * model["length"])
+            out = self.work / name
+            self.succeed("train", name, "--out", out, "--steps", steps,
+                         *sets(data__valid_bytes=20000))  # fmt: skip
+            loss = metrics(out)[-1]["validation"]
+            self.assertLess(loss / math.log(2), 3.4, name)
 
     def test_full_disk_keeps_the_checkpoint(self):
         out = self.work / "run"
