@@ -96,8 +96,16 @@ class TestClasses(ProgramTest):
         self.succeed("eval", out, "--images", 2, "--size", 27)
         self.fails(1, ["8 or more"], "eval", out,
                    "--images", 2, "--size", 5)  # fmt: skip
-        self.fails(2, ["--init", "blocks"], "train", "classify-resnet-14x16",
+        self.fails(1, [out, "model.width 16, got 4"], "train", "classify-resnet-14x16",
                    "--init", out, "--out", self.work / "other")  # fmt: skip
+        # Outputs are copied by class: all but that of the class "disc".
+        file = out / "config.json"
+        file.write_text(file.read_text().replace('"disc"', '"disk"'))
+        told = self.succeed("train", "classify-resnet-14x16", *FEW,
+                            *CLASSES["classify-resnet-14x16"], "--steps", 1, "--init",
+                            out, "--out", self.work / "other").stderr  # fmt: skip
+        self.assertRegex(told, r"copied \d+ tensors: .*, fc,.*\n"
+                               r"  newly initialised: 2 tensors: fc\n")  # fmt: skip
         self.fails(1, ["network resnet"], "train", "classify-aft-conv-4x96",
                    "--init", out, "--out", self.work / "another")  # fmt: skip
 

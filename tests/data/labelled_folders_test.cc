@@ -144,7 +144,7 @@ TEST(LabelledFolders, Errors) {
                       "got none"});
   expect_error(path + "/missing",
                {path + "/missing: expected a folder of images (--data or "
-                "data.path), got nothing"});
+                       "data.path), got nothing"});
   expect_error("/nowhere/cifar-10-batches-bin", {"--download"});
   write_image(path + "/loose.png", 1);
   expect_error(path, {"for each class", "got none"});

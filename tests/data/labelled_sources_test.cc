@@ -121,9 +121,10 @@ TEST(LabelledBuiltIn, SixKindsOfShapes) {
   EXPECT_EQ(LabelledImages::open("", 7, 24).fingerprint(), all.fingerprint());
   EXPECT_EQ(fingerprint(""), all.fingerprint());  // independent of the size
   for (const int64_t size : {0, -1, 5000})
-    expect_error("", {"data.height and data.width of the built-in images must be "
-                      "1 to 4096"}, 0,
-                 size);
+    expect_error("",
+                 {"data.height and data.width of the built-in images must be "
+                  "1 to 4096"},
+                 0, size);
 }
 
 /// The share of pixels that differ from the sky at the left edge of their row

@@ -257,8 +257,8 @@ TEST(RealData, DeiTTinyReachesItsAccuracy) {
   for (size_t i = 0; i < 1000; i += 10) part.push_back(dataset.test()[i]);
   LabelledConfig how;
   how.crop = 1;  // the images are already cropped
-  const Accuracy a =
-      evaluate(*model, dataset, part, match_classes(dataset, {}, 1000), how, 10);
+  const Accuracy a = evaluate(*model, dataset, part,
+                              match_classes(dataset, {}, 1000), how, 10);
   // 71.1 % and 89.4 % on all 1000 images; bounds of two standard deviations for
   // 100 images.
   EXPECT_NEAR(a.top1, 0.711, 0.09);
