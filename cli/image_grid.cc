@@ -33,20 +33,6 @@ std::vector<std::string> image_files(const std::vector<std::string>& paths) {
   return out;
 }
 
-CLI::Option* add_png(CLI::App& command, const std::string& name,
-                     std::string& file, const std::string& help) {
-  return add_text(command, name, file, "FILE", help)
-      ->check(CLI::Validator(
-          [](const std::string& text) -> std::string {
-            const std::string end =
-                text.size() < 4 ? text : text.substr(text.size() - 4);
-            return CLI::detail::to_lower(end) == ".png"
-                       ? ""
-                       : "must end in .png, got '" + text + "'";
-          },
-          ""));
-}
-
 tasks::ImageModel load_model(const std::string& directory,
                              const tasks::ImageConfig& config) {
   return tasks::load_image_model(directory, config.model, config.data.height,

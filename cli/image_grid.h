@@ -20,10 +20,6 @@ data::RawImages open_images(const std::string& path, int64_t height,
 /// Throws data::DataError for a folder without any.
 std::vector<std::string> image_files(const std::vector<std::string>& paths);
 
-/// Adds an option for the PNG that a command writes; its name must end in .png.
-CLI::Option* add_png(CLI::App& command, const std::string& name,
-                     std::string& file, const std::string& help);
-
 /// Loads the model in `directory`, whose configuration is `config`. Throws
 /// io::Error, c10::Error.
 tasks::ImageModel load_model(const std::string& directory,

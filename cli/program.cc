@@ -99,6 +99,7 @@ void add_help(CLI::App& app) {
   auto name = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand(
       "help", "Show the help of a command, as `COMMAND --help` does");
+  command->group("");  // not shown: --help, which the hints name, is
   command->add_option("command", *name, "A command; default: all");
   command->callback([&app, name] {
     const std::vector<std::string> known = commands(app);
@@ -156,8 +157,8 @@ CLI::Validator ends_in(std::string ending) {
             std::equal(text.end() - static_cast<std::ptrdiff_t>(ending.size()),
                        text.end(), ending.begin(), same))
           return "";
-        return "expected a file name that ends in " + ending + ", got '" +
-               base::printable(text) + "'";
+        return "must end in " + ending + ", got '" + base::printable(text) +
+               "'";
       },
       "");
 }

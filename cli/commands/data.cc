@@ -195,8 +195,9 @@ void add_data(CLI::App& app) {
       ->check(one_of({"bytes", "txl", "eos"}));
   add_count(*command, "--size", o->size,
             "Images: height and width to scale to; default: 32", 1, 4096);
-  add_png(*command, "--sheet", o->grid,
-          "Images: write the first 64 images as an image grid; a PNG file");
+  add_text(*command, "--sheet", o->grid, "FILE",
+           "Images: write the first 64 images as an image grid; a PNG file")
+      ->check(ends_in(".png"));
   command->add_flag("--json", o->json, "Print JSON");
   command->footer(
       "Modes: bytes: symbols are bytes; txl: without newlines, symbols are "

@@ -254,8 +254,7 @@ void add_import(CLI::App& app) {
            "Class names: a tab-separated table whose first line names the "
            "columns class_index, wnid and name");
   add_sets(*command, o->sets);
-  add_count(*command, "--seed", o->seed,
-            "Seed of newly initialised weights; default: 1", 0, INT64_MAX);
+  add_seed(*command, o->seed, "Seed of newly initialised weights; default: 1");
   command->footer(
       "A weights file does not record the normalisation of images or the "
       "epsilon of norms: DeiT's are used (ImageNet's\n"

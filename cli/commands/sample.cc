@@ -110,8 +110,9 @@ void complete(const Options& o) {
 
 void add_common(CLI::App& command, Options& o) {
   add_model(command, o.model);
-  add_png(command, "--out", o.out,
-          "The image grid, a PNG file; default: " + o.out);
+  add_text(command, "--out", o.out, "FILE",
+           "The image grid, a PNG file; default: " + o.out)
+      ->check(ends_in(".png"));
   add_batch(command, o.batch, "Images");
   add_count(command, "--scale", o.scale,
             "Size of a pixel in the grid; default: " + std::to_string(o.scale),
