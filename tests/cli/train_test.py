@@ -424,6 +424,14 @@ class TestTrain(ProgramTest):
         self.assertFalse(bad.exists())
         self.fails(1, ["train.ema is 0.0 in this run and cannot be changed to 0.9"], "train",
                    "--resume", out, "--set", "train.ema=0.9")  # fmt: skip
+        # One bit of a weight: another finite value.
+        for file, call in (("state/checkpoint.safetensors",
+                            ["train", "--resume", out, "--steps", 5]),
+                           ("model.safetensors", ["eval", out])):  # fmt: skip
+            whole = (out / file).read_bytes()
+            (out / file).write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
+            self.fails(1, [out / file, "the file is damaged"], *call)
+            (out / file).write_bytes(whole)
         (out / "state/checkpoint.safetensors").unlink()
         self.fails(1, ["checkpoint.safetensors", "does not exist"],
                    "train", "--resume", out, "--steps", 5)  # fmt: skip
