@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "aft/base/counted.h"
 #include "aft/io/safetensors.h"
 #include "aft/models/weights.h"
 #include "aft/tasks/memory_limit.h"
@@ -68,7 +69,7 @@ void Generator::check_prompts(bool may_be_empty) const {
 models::SequenceModelState Generator::fresh_state() const {
   return within_memory(
       [&] { return model_->start(static_cast<int64_t>(prompts_.size())); }, "",
-      "the states of " + std::to_string(prompts_.size()) + " streams");
+      "the states of " + base::counted(prompts_.size(), "stream"));
 }
 
 Generator::Generator(models::SequenceModel model, const Sampling& sampling,

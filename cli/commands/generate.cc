@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 
+#include "aft/base/counted.h"
 #include "aft/data/text_codec.h"
 #include "aft/tasks/language.h"
 #include "cli/commands.h"
@@ -41,9 +42,8 @@ void run(const Options& o) {
     if (symbols.back().empty() && !resume) symbols.back().push_back(0);
   }
   if (unknown > 0)
-    std::cerr << "note: " << unknown
-              << " bytes of the prompts are not in the model's vocabulary and "
-                 "are ignored\n";
+    std::cerr << "note: ignored " << base::counted(unknown, "byte")
+              << " of the prompts that the model's vocabulary does not have\n";
   size_t longest = 0;
   for (const auto& s : symbols) longest = std::max(longest, s.size());
 

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 
+#include "aft/base/counted.h"
 #include "aft/io/image.h"
 #include "cli/commands.h"
 #include "cli/image_grid.h"
@@ -44,9 +45,9 @@ void sample(const Options& o) {
               o.batch, [&](const ImageList& images) {
                 write(o, images, config, std::min(columns, o.count));
               });
-  std::cout << o.out << ": " << o.count << " images of " << config.data.height
-            << "x" << config.data.width << " from " << o.model << ", seed "
-            << o.sampling.seed << '\n';
+  std::cout << o.out << ": " << base::counted(o.count, "image") << " of "
+            << config.data.height << "x" << config.data.width << " from "
+            << o.model << ", seed " << o.sampling.seed << '\n';
 }
 
 void complete(const Options& o) {
@@ -62,16 +63,18 @@ void complete(const Options& o) {
   if (left < 1 || count > left)
     throw data::DataError(
         (path.empty() ? "the built-in images" : path) + ": the split '" +
-        o.split + "' has " + std::to_string(part.count) +
-        " images; expected --first plus --count to be at most that, got " +
+        o.split + "' has " + base::counted(part.count, "image") +
+        "; expected --first plus --count to be at most that, got " +
         std::to_string(o.first) + " and " + std::to_string(o.count));
   const int64_t rows = std::llround(o.keep * static_cast<double>(data.height));
   draw_completions(model, o.sampling, part, {o.first, count, o.times, rows},
                    data.width, o.batch, o.scale,
                    [&](const io::Image& grid) { io::write_png(o.out, grid); });
-  std::cout << o.out << ": " << count << " images of '" << o.split << "' with "
-            << rows << " of " << data.height << " rows, completed " << o.times
-            << " times by " << o.model << ", seed " << o.sampling.seed << '\n';
+  std::cout << o.out << ": " << base::counted(count, "image") << " of '"
+            << o.split << "' with " << rows << " of "
+            << base::counted(data.height, "row") << ", completed "
+            << base::counted(o.times, "time") << " by " << o.model << ", seed "
+            << o.sampling.seed << '\n';
 }
 
 void add_common(CLI::App& command, Options& o) {
