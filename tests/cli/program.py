@@ -1,15 +1,18 @@
 """Shared by the tests of the command line: the program (their first argument),
 commands that must succeed or fail, and interrupted runs."""
 
+import fcntl
 import json
 import os
 import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 from pathlib import Path
@@ -37,6 +40,28 @@ def aft(*arguments, errors="strict", program=AFT, **options):
     done.stdout = done.stdout.decode("utf-8", errors)
     done.stderr = done.stderr.decode("utf-8", errors)
     return done
+
+
+def on_terminal(columns, *arguments, **variables):
+    """Runs a command with stderr on a terminal of this width (0: unknown) and only
+    these environment variables besides PATH and the like. Returns its stderr."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("TERM", "COLUMNS")}
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    with subprocess.Popen(
+        [AFT, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=theirs,
+        env=kept | variables,
+    ) as run:  # fmt: skip
+        os.close(theirs)
+        seen = b""
+        try:
+            while True:  # ends with an error once the program has exited
+                seen += os.read(ours, 4096)
+        except OSError:
+            os.close(ours)
+    if run.returncode != 0:
+        raise AssertionError(seen)
+    return seen.decode()
 
 
 def sets(**keys):
