@@ -2,6 +2,7 @@
 // inference, relative to attention of the same width.
 #include <ATen/Parallel.h>
 
+#include "aft/base/counted.h"
 #include "bench/bench.h"
 #include "cli/measure/measure.h"
 #include "cli/measure/workloads.h"
@@ -105,8 +106,8 @@ void run(ClassifyOptions o) {
     }
   }
   results.print(o.json,
-                "\n" + std::to_string(at::get_num_threads()) +
-                    " threads, batch " + std::to_string(o.batch) +
+                "\n" + base::counted(at::get_num_threads(), "thread") +
+                    ", batch " + std::to_string(o.batch) +
                     "; speedup and memory are relative to attention of the "
                     "same width\n");
 }

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "aft/base/counted.h"
 #include "aft/train/distributed/group.h"
 #include "bench/bench.h"
 #include "cli/commands/launch.h"
@@ -103,8 +104,8 @@ void run(const DistributedOptions& o) {
   {
     Progress progress(static_cast<size_t>(repeat));
     for (int i = 0; i < repeat; ++i) {
-      progress.next("1 and " + std::to_string(o.processes) +
-                    " processes, alternating");
+      progress.next("1 and " + base::counted(o.processes, "process") +
+                    ", alternating");
       one.push_back(measure(1, text, steps, false).ms);
       silent.push_back(measure(o.processes, text, steps, true).ms);
       const StepCost cost = measure(o.processes, text, steps, false);
@@ -141,7 +142,7 @@ void run(const DistributedOptions& o) {
                      number(bound / 1e6), number(sent / bound)}},
                    0)
             << o.preset << ", batch " << train_config(config).batch_size
-            << " and " << o.threads << (o.threads == 1 ? " thread" : " threads")
+            << " and " << base::counted(o.threads, "thread")
             << " per process; gradients of " << number(least.gradients / 1e6)
             << " MB\n";
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "aft/base/counted.h"
 #include "aft/nn/mixer.h"
 #include "aft/tasks/memory_limit.h"
 #include "bench/bench.h"
@@ -99,8 +100,8 @@ void run(const Options& o) {
       }
     }
   }
-  results.print(o.json, "\n" + std::to_string(at::get_num_threads()) +
-                            " threads; one stream that reads byte by byte\n");
+  results.print(o.json, "\n" + base::counted(at::get_num_threads(), "thread") +
+                            "; one stream that reads byte by byte\n");
 }
 
 }  // namespace

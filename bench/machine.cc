@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "aft/base/counted.h"
 #include "aft/kernels/kernels.h"
 
 namespace aft::bench {
@@ -133,10 +134,11 @@ double bound_ms(const Machine& machine, const Work& work) {
 std::string describe(const Machine& machine) {
   char text[160];
   snprintf(text, sizeof(text),
-           "this machine, %d threads, %s: copy %.1f GB/s, multiply-add %.0f "
+           "this machine, %s, %s: copy %.1f GB/s, multiply-add %.0f "
            "GFLOP/s, exp %.2f G/s",
-           at::get_num_threads(), kernels::target_name(), machine.bytes / 1e9,
-           machine.flops / 1e9, machine.exps / 1e9);
+           base::counted(at::get_num_threads(), "thread").c_str(),
+           kernels::target_name(), machine.bytes / 1e9, machine.flops / 1e9,
+           machine.exps / 1e9);
   return text;
 }
 

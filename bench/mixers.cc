@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "aft/base/config.h"
+#include "aft/base/counted.h"
 #include "aft/io/file.h"
 #include "aft/nn/mixer.h"
 #include "bench/bench.h"
@@ -189,15 +190,17 @@ void run(const Options& o) {
   }
   if (!o.plot.empty())
     io::write_file(
-        o.plot, plot("Cost of the mixers as a function of the length",
-                     "forward + backward, B = 1, d = " + std::to_string(kWidth),
-                     {time, memory}));
-  results.print(o.json,
-                "\nforward + backward, B = 1, float, " +
-                    std::to_string(at::get_num_threads()) +
-                    " threads; exponents through the last three points, of the "
-                    "time without a mixer's\nlinear layers; " +
-                    std::to_string(kHeads) + " heads; s is 32\n");
+        o.plot,
+        plot({"cost",
+              "Cost of the mixers as a function of the length",
+              "forward + backward, B = 1, d = " + std::to_string(kWidth),
+              "",
+              {time, memory}}));
+  results.print(o.json, "\nforward + backward, B = 1, float, " +
+                            base::counted(at::get_num_threads(), "thread") +
+                            "; exponents through the last three points, of the "
+                            "time without a mixer's\nlinear layers; " +
+                            std::to_string(kHeads) + " heads; s is 32\n");
   if (o.json) return;
   for (const MixerCost& c : costs)
     if (!c.error.empty()) std::cout << c.kind << ": " << c.error << "\n";

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 
+#include "aft/base/counted.h"
 #include "aft/io/file.h"
 #include "bench/ops.h"
 #include "cli/measure/measure.h"
@@ -118,8 +119,11 @@ std::string to_plot(const std::vector<ScalingLine>& lines, const Points& points,
         memory.series.back().points.emplace_back(x, *p.peak_mb);
     }
   }
-  return plot("Cost of forward + backward as a function of the length", shape,
-              {time, memory});
+  return plot({"cost",
+               "Cost of forward + backward as a function of the length",
+               shape,
+               "",
+               {time, memory}});
 }
 
 }  // namespace
@@ -166,8 +170,8 @@ void bench_scaling(const OpsOptions& options) {
   }
   const std::string shape = "B = 1, d = " + std::to_string(kChannels) +
                             ", causal, float, forward + backward, " +
-                            std::to_string(at::get_num_threads()) +
-                            " threads; attention with 8 heads";
+                            base::counted(at::get_num_threads(), "thread") +
+                            "; attention with 8 heads";
   if (options.json) {
     std::cout << json.dump(2) << '\n';
   } else {

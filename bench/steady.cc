@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 
+#include "aft/base/counted.h"
 #include "aft/train/distributed/group.h"
 #include "bench/bench.h"
 #include "cli/commands/launch.h"
@@ -78,7 +79,7 @@ void run(const SteadyOptions& o) {
     Progress progress(runs.size());
     for (const auto& [preset, processes] : runs) {
       const std::string n = std::to_string(processes);
-      progress.next(preset + ": " + std::to_string(o.last) + " steps" +
+      progress.next(preset + ": " + base::counted(o.last, "step") +
                     (processes > 1 ? " in " + n + " processes" : ""));
       std::vector<std::string> sets = {
           "train.validate_every=100", "train.save_every=50", "model.layers=2",

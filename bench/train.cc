@@ -2,6 +2,7 @@
 // the Transformer of the same size; time and memory.
 #include <ATen/Parallel.h>
 
+#include "aft/base/counted.h"
 #include "bench/bench.h"
 #include "bench/matrix_products.h"
 #include "cli/measure/measure.h"
@@ -147,8 +148,8 @@ void run(const Options& o) {
       }
     }
   }
-  results.print(o.json, "\n" + std::to_string(at::get_num_threads()) +
-                            " threads, matrix products at " + gflops +
+  results.print(o.json, "\n" + base::counted(at::get_num_threads(), "thread") +
+                            ", matrix products at " + gflops +
                             " GFLOP/s; speedup and memory are relative to the "
                             "Transformer of the same size\n");
 }

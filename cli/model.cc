@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "aft/base/counted.h"
 #include "aft/nn/mixer.h"
 #include "aft/tasks/presets.h"
 #include "cli/commands.h"
@@ -109,8 +110,9 @@ std::string described(const base::Json& model) {
     return out;
   }
   const std::string body =
-      model["mixer"].get<std::string>() + ", " + model["layers"].dump() +
-      " layers of " + model["width"].dump() + ", " +
+      model["mixer"].get<std::string>() + ", " +
+      base::counted(model["layers"].get<int64_t>(), "layer") + " of " +
+      model["width"].dump() + ", " +
       (has_one_position(model)
            ? "one position per head (gumbel " + model["gumbel"].dump() + "), "
            : "");
@@ -274,24 +276,33 @@ double now() {
 }  // namespace
 
 void ProgressMeter::show(int64_t done, int64_t all) {
+  const size_t columns = terminal_columns();
   const double time = now();
-  const bool terminal = isatty(STDERR_FILENO), first = begun_ == 0;
+  const bool first = begun_ == 0;
   if (first) begun_ = shown_ = time, before_ = done;
-  if (!first && done < all && time - shown_ < (terminal ? 0.1 : 10)) return;
-  if ((first || done >= all) && !terminal) return;
+  if (!first && done < all && time - shown_ < (columns > 0 ? 0.1 : 10)) return;
+  if ((first || done >= all) && columns == 0) return;
   shown_ = time;
-  const double rate =
-      static_cast<double>(done - before_) / std::max(time - begun_, 1e-9);
-  std::cerr << (terminal ? "\r" : "") << done << "/" << all << " " << unit_;
-  if (done > before_)
-    std::cerr << "  " << number(rate) << "/s  "
-              << duration(static_cast<double>(all - done) / rate) << " left";
-  std::cerr << (terminal ? "\033[K" : "\n") << std::flush;
-  open_ = terminal;
+  std::vector<Field> fields{
+      {std::to_string(done) + "/" + std::to_string(all) + " " + unit_, 3}};
+  if (done > before_) {
+    const double rate =
+        static_cast<double>(done - before_) / std::max(time - begun_, 1e-9);
+    fields.push_back({number(rate) + "/s", 1});
+    fields.push_back(
+        {duration(static_cast<double>(all - done) / rate) + " left", 2});
+  }
+  const std::string line = fitted(std::move(fields), columns);
+  if (columns > 0) {
+    overwrite_line(line, columns);
+  } else {
+    std::cerr << line + "\n";
+  }
+  open_ = columns > 0;
 }
 
 ProgressMeter::~ProgressMeter() {
-  if (open_) std::cerr << "\r\033[K" << std::flush;
+  if (open_) overwrite_line("", 1);
 }
 
 std::string count(double n) {

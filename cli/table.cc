@@ -1,10 +1,15 @@
 #include "cli/table.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+#include "aft/base/escape.h"
 
 namespace aft::cli {
 
@@ -37,26 +42,67 @@ std::string table(const std::vector<std::string>& header,
   return out;
 }
 
-std::string number(double x) {
-  int digits = 0;
+std::string number(double x, int digits) {
+  int decimals = 0;
   if (x != 0 && std::isfinite(x)) {
-    digits = 2 - static_cast<int>(std::floor(std::log10(std::abs(x))));
-    digits = std::clamp(digits, 0, 9);
+    decimals =
+        digits - 1 - static_cast<int>(std::floor(std::log10(std::abs(x))));
+    decimals = std::clamp(decimals, 0, 9);
   }
   char text[64];
-  snprintf(text, sizeof(text), "%.*f", digits, x);
+  snprintf(text, sizeof(text), "%.*f", decimals, x);
   return text;
 }
 
+size_t terminal_columns() {
+  const char* term = std::getenv("TERM");
+  if (!isatty(STDERR_FILENO) || !term || !*term || term == std::string("dumb"))
+    return 0;
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    return size.ws_col;
+  const char* columns = std::getenv("COLUMNS");
+  const int n = columns ? std::atoi(columns) : 0;
+  return n > 0 ? static_cast<size_t>(n) : 80;
+}
+
+std::string fitted(std::vector<Field> fields, size_t columns) {
+  for (;;) {
+    std::string line;
+    for (const Field& f : fields) line += (line.empty() ? "" : "  ") + f.text;
+    // In its last column, a terminal would wrap.
+    if (columns == 0 || line.size() < columns || fields.size() < 2) return line;
+    // The last of the least important ones.
+    const auto least = std::min_element(fields.rbegin(), fields.rend() - 1,
+                                        [](const Field& a, const Field& b) {
+                                          return a.importance < b.importance;
+                                        });
+    fields.erase(least.base() - 1);
+  }
+}
+
+void overwrite_line(const std::string& line, size_t columns) {
+  std::string safe = base::terminal_safe(line);
+  size_t end = std::min(safe.size(), columns - 1);
+  while (end < safe.size() && end > 0 &&
+         (static_cast<unsigned char>(safe[end]) & 0xc0) == 0x80)
+    --end;  // not in the middle of a character
+  std::cerr << "\r" + safe.substr(0, end) + "\033[K" << std::flush;
+}
+
 Progress::~Progress() {
-  if (done_ > 0 && isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
+  if (done_ > 0 && overwrite_ && terminal_columns() > 0) overwrite_line("", 1);
 }
 
 void Progress::next(const std::string& what) {
-  const bool terminal = isatty(STDERR_FILENO) != 0;
-  fprintf(stderr, "%s[%zu/%zu] %s%s", terminal ? "\r\033[K" : "", ++done_,
-          total_, what.c_str(), terminal ? "" : "\n");
-  fflush(stderr);
+  const std::string line = "[" + std::to_string(++done_) + "/" +
+                           std::to_string(total_) + "] " + what;
+  const size_t columns = overwrite_ ? terminal_columns() : 0;
+  if (columns > 0) {
+    overwrite_line(line, columns);
+  } else {
+    std::cerr << base::terminal_safe(line) + "\n";
+  }
 }
 
 }  // namespace aft::cli

@@ -1,5 +1,5 @@
-// Training progress on stderr: a single line that is overwritten on a terminal,
-// one line per report elsewhere.
+// Training progress on stderr: a single line on a terminal, which is
+// overwritten and shortened to its width; one line per report elsewhere.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ class TrainingProgress {
   std::string validation(const train::Report& report) const;
 
   const std::string unit_;
-  const bool drawn_, terminal_;
+  const bool drawn_;
   bool open_ = false;
 };
 

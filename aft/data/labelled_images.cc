@@ -5,6 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "aft/base/counted.h"
 #include "aft/base/random.h"
 #include "aft/data/cifar.h"
 #include "aft/data/label_table.h"
@@ -123,8 +124,8 @@ void LabelledImages::open_folders(const std::string& path) {
       if (at == classes_.end() || *at != name)
         throw DataError(path + "/" + tests + "/" + name +
                         ": expected one of the " +
-                        std::to_string(classes_.size()) +
-                        " classes in train/, got '" + name + "'");
+                        base::counted(classes_.size(), "class") +
+                        " in train/, got '" + name + "'");
       for (const std::string& file : list_class(tests + "/" + name))
         add_file(file, at - classes_.begin(), test_);
     }

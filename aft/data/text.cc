@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "aft/base/counted.h"
 #include "aft/base/random.h"
 #include "aft/data/download.h"
 #include "aft/data/stories.h"
@@ -159,10 +160,10 @@ Windows::Windows(int64_t size, int64_t T, uint64_t seed)
   if (T < 1)
     throw DataError("model.length must be 1 or more, got " + std::to_string(T));
   if (size < 2 * T || order_.count() < 1) {
-    throw DataError("a training text of " + std::to_string(size) +
-                    " bytes is too short for windows of model.length = " +
-                    std::to_string(T) + ": expected at least " +
-                    std::to_string(2 * T) + " bytes");
+    throw DataError(
+        "a training text of " + base::counted(size, "byte") +
+        " is too short for windows of model.length = " + std::to_string(T) +
+        ": expected at least " + std::to_string(2 * T) + " bytes");
   }
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "aft/base/config.h"
+#include "aft/base/counted.h"
 #include "aft/base/random.h"
 #include "aft/io/file_internal.h"
 #include "aft/io/safetensors_header.h"
@@ -53,15 +54,16 @@ void check_layout(const std::string& path, std::vector<Entry>& entries,
     if (end > data_bytes) {
       fail(path, tensor_text(e.name) + "data_offsets " + list(e.offsets) +
                      " must lie in the data, got " +
-                     std::to_string(data_bytes) +
-                     " bytes of data (truncated file?)");
+                     base::counted(data_bytes, "byte") +
+                     " of data (truncated file?)");
     }
     const size_t bytes = checked_bytes(path, e.name, e.dtype, e.shape);
     if (end - begin != bytes) {
       fail(path, tensor_text(e.name) + info(e.dtype).name + " of shape " +
-                     list(e.shape) + " must take " + std::to_string(bytes) +
-                     " bytes, got " + std::to_string(end - begin) +
-                     " in data_offsets " + list(e.offsets));
+                     list(e.shape) + " must take " +
+                     base::counted(bytes, "byte") + ", got " +
+                     std::to_string(end - begin) + " in data_offsets " +
+                     list(e.offsets));
     }
   }
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
@@ -83,7 +85,7 @@ void check_layout(const std::string& path, std::vector<Entry>& entries,
   if (filled != data_bytes) {
     fail(path, "data must end with the last tensor at offset " +
                    std::to_string(filled) + ", got " +
-                   std::to_string(data_bytes) + " bytes of data");
+                   base::counted(data_bytes, "byte") + " of data");
   }
 }
 
@@ -166,8 +168,8 @@ SafeTensors SafeTensors::open(const std::string& path) {
   if (length > bytes - kPrefixBytes) {
     fail(path, "header of " + std::to_string(length) +
                    " bytes must fit in the file, got " +
-                   std::to_string(bytes - kPrefixBytes) +
-                   " bytes after the length (truncated file?)");
+                   base::counted(bytes - kPrefixBytes, "byte") +
+                   " after the length (truncated file?)");
   }
   const char* header = static_cast<const char*>(map) + kPrefixBytes;
   const char* data = header + length;
@@ -255,9 +257,9 @@ void save_safetensors(const std::string& path,
     }
     if (t.bytes != bytes || (bytes > 0 && !t.data)) {
       fail(path, tensor_text(t.name) + dtype_name(t.dtype) + " of shape " +
-                     list(t.shape) + " must take " + std::to_string(bytes) +
-                     " bytes, got " + std::to_string(t.bytes) +
-                     (t.data ? "" : " at null"));
+                     list(t.shape) + " must take " +
+                     base::counted(bytes, "byte") + ", got " +
+                     std::to_string(t.bytes) + (t.data ? "" : " at null"));
     }
     order.push_back(&t);
   }

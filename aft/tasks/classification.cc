@@ -9,6 +9,7 @@
 #include <numeric>
 #include <utility>
 
+#include "aft/base/counted.h"
 #include "aft/data/augment.h"
 #include "aft/data/image_files.h"
 #include "aft/data/image_input.h"
@@ -139,9 +140,9 @@ std::unique_ptr<train::Task> make_classification_task(Json& json,
   std::iota(same.begin(), same.end(), int64_t{0});
   if (match_classes(dataset.classes(), data.classes) != same)
     throw data::DataError(
-        name + ": its " + std::to_string(dataset.classes().size()) +
-        " classes differ from the " + std::to_string(data.classes.size()) +
-        " that the run started with (data.classes)");
+        name + ": expected the " + base::counted(data.classes.size(), "class") +
+        " that the run started with (data.classes), got " +
+        base::counted(dataset.classes().size(), "other class"));
   if (!data.path.empty()) data.path = absolute(data.path);
   data.fingerprint = found;
   const int64_t C = static_cast<int64_t>(data.classes.size());

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "aft/base/counted.h"
 #include "aft/base/escape.h"
 #include "aft/io/safetensors.h"
 #include "aft/models/weights.h"
@@ -70,7 +71,7 @@ void Generator::check_prompts(const std::vector<std::vector<int64_t>>& prompts,
 models::SequenceModelState Generator::fresh_state() const {
   return within_memory(
       [&] { return model_->start(static_cast<int64_t>(prompts_.size())); }, "",
-      "the states of " + std::to_string(prompts_.size()) + " streams");
+      "the states of " + base::counted(prompts_.size(), "stream"));
 }
 
 Generator::Generator(models::SequenceModel model, const Sampling& sampling,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "aft/base/counted.h"
 #include "aft/models/classifier.h"
 #include "aft/models/weights.h"
 #include "aft/tasks/class_names.h"
@@ -156,7 +157,7 @@ std::string summary(const std::vector<std::string>& names) {
     if (std::find(parts.begin(), parts.end(), name) == parts.end())
       parts.push_back(name);
   }
-  std::string out = std::to_string(names.size()) + " tensors";
+  std::string out = base::counted(names.size(), "tensor");
   for (size_t i = 0; i < parts.size(); ++i)
     out += (i == 0 ? ": " : ", ") + parts[i];
   return out;

@@ -110,7 +110,8 @@ Weights weights_of(const std::string& directory) {
     const int64_t step = step_of(file);
     const bool scored = number_in(file, "score", 0) > 0;
     // A checkpoint is only better if no weights were validated after it.
-    if (best.step <= step && (scored || number_in(file, "best", 0) == 0))
+    if (best.file.empty() ||
+        (best.step <= step && (scored || number_in(file, "best", 0) == 0)))
       return {files.checkpoint(), true, scored, step};
   } catch (const io::Error&) {
     if (best.file.empty()) throw;  // otherwise, no checkpoint is needed

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "aft/base/counted.h"
 #include "aft/base/escape.h"
 #include "aft/io/run_directory.h"
 #include "aft/io/safetensors.h"
@@ -128,7 +129,7 @@ class VitFile {
     if (!left.empty())
       throw io::Error(path_ + ": has a tensor '" + base::printable(left[0]) +
                       "' that a plain ViT does not have (" +
-                      std::to_string(left.size()) + " such tensors)");
+                      base::counted(left.size(), "such tensor") + ")");
   }
 
  private:
@@ -163,7 +164,7 @@ class VitFile {
     throw io::Error(
         path_ + ": has no tensors with the names of a known ViT; looked for " +
         looked_for + ", or their class tokens and positions; got " +
-        std::to_string(file_.tensors().size()) + " tensors" +
+        base::counted(file_.tensors().size(), "tensor") +
         (file_.tensors().empty()
              ? ""
              : ", one is '" + base::printable(file_.tensors()[0].name) + "'") +

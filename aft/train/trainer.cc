@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "aft/base/config.h"
+#include "aft/base/counted.h"
 #include "aft/base/escape.h"
 #include "aft/io/file.h"
 #include "aft/io/safetensors.h"
@@ -116,8 +117,9 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory,
     const int64_t least = group->size() * task.together();
     if (config.batch_size < least)
       throw TrainError("train.batch_size must be " + std::to_string(least) +
-                       " or more for " + std::to_string(group->size()) +
-                       " processes, got " + std::to_string(config.batch_size));
+                       " or more for " +
+                       base::counted(group->size(), "process") + ", got " +
+                       std::to_string(config.batch_size));
     for (const auto& m : task.model().modules())
       if (m->as<nn::BatchNormImpl>())
         throw TrainError(

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "aft/base/counted.h"
 #include "cli/commands.h"
 #include "cli/measure/measure.h"
 #include "cli/measure/workloads.h"
@@ -124,8 +125,8 @@ void run(const Options& o) {
                       "training", "inference memory", "inference"},
                      rows, 1)
             << "\n"
-            << at::get_num_threads()
-            << " threads, float; memory: peak of a process\n";
+            << base::counted(at::get_num_threads(), "thread")
+            << ", float; memory: peak of a process\n";
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <memory>
 
+#include "aft/base/counted.h"
 #include "aft/io/file.h"
 #include "aft/io/json_file.h"
 #include "aft/io/run_directory.h"
@@ -181,7 +182,7 @@ void write_files(const std::string& directory, const Json& settings,
     if (r.loss > 0) runs.push_back(r.directory);
   const bool curves = !runs.empty() && runs.size() <= kMostCurves;
   io::write_file(directory + "/report.html",
-                 as_page(c, chart, curves ? svg(runs_chart(runs)) : ""));
+                 as_page(c, chart, curves ? plot(runs_chart(runs)) : ""));
 }
 
 /// The results of an earlier run of the same comparison. Throws if the
@@ -230,6 +231,25 @@ std::vector<ComparedSystem> chosen_systems(const Options& o) {
   return systems;
 }
 
+/// The shell command that repeats the comparison.
+std::string command_of(const Options& o) {
+  std::vector<std::string> words = o.what;
+  const auto add = [&](const char* option, int64_t value) {
+    if (value > 0) words.insert(words.end(), {option, std::to_string(value)});
+  };
+  if (o.speed) words.emplace_back("--speed");
+  add("--steps", o.steps), add("--seconds", o.seconds), add("--batch", o.batch);
+  if (o.speed || o.seconds > 0) add("--repeat", o.repeat);
+  if (!o.data.empty()) words.insert(words.end(), {"--data", o.data});
+  for (const std::string& set : o.sets)
+    words.insert(words.end(), {"--set", set});
+  add("--threads", at::get_num_threads());
+  if (!o.out.empty()) words.insert(words.end(), {"--out", o.out});
+  std::string out = "aft compare";
+  for (const std::string& word : words) out += " " + shell_quoted(word);
+  return out;
+}
+
 void run(const Options& o) {
   const std::vector<ComparedSystem> systems = chosen_systems(o);
   const tasks::TaskKind& kind = tasks::task_kind(systems[0].config);
@@ -243,9 +263,7 @@ void run(const Options& o) {
                       {"steps", o.steps},  {"seconds", o.seconds},
                       {"batch", o.batch},  {"set", o.sets},
                       {"data", o.data},    {"threads", at::get_num_threads()}};
-  if (o.out.empty()) io::make_directory("runs");
-  if (!io::make_directory(directory) && !is_directory(directory))
-    throw std::runtime_error(directory + ": exists but is not a directory");
+  io::prepare_file(directory + "/compare.json");
   const std::vector<ComparisonResult> earlier =
       earlier_results(directory, settings);
 
@@ -254,19 +272,17 @@ void run(const Options& o) {
   c.unit = kind.unit.empty() ? "nats" : kind.unit;
   c.rate = inference ? "images/s" : "steps/s";
   c.title = "Systems on " + name;
-  c.command = "aft compare";
-  for (const std::string& word : o.what) c.command += " " + word;
-  if (o.speed) c.command += " --speed";
+  c.command = command_of(o);
   c.how = std::string(
               inference ? "Inference, with images of the preset's size."
               : o.speed
                   ? "Training steps: batch, forward, backward, clipping, AdamW."
                   : "Training; the loss is the lowest validation loss.") +
           " Each system runs in a separate process with " +
-          std::to_string(at::get_num_threads()) + " threads.";
+          base::counted(at::get_num_threads(), "thread") + ".";
   catch_interrupts();
 
-  Progress progress(systems.size());
+  Progress progress(systems.size(), /*overwrite=*/o.speed);
   for (const ComparedSystem& s : systems) {
     ComparisonResult result;
     for (const ComparisonResult& r : earlier)
@@ -277,8 +293,9 @@ void run(const Options& o) {
     if (!done) evaluate(s, o, directory, result);
     if (interrupts() > 0) {
       std::cout << directory << ": stopped at " << s.name << " with "
-                << c.systems.size() << " of " << systems.size()
-                << " systems done; the same command resumes\n";
+                << c.systems.size() << " of "
+                << base::counted(systems.size(), "system")
+                << " done; the same command resumes\n";
       throw Interrupted();
     }
     c.systems.push_back(std::move(result));

@@ -53,15 +53,17 @@ struct ComparisonResult {
 
 struct Comparison {
   std::string title;
-  std::string unit;  ///< unit of the loss: bpc, bits/dim or nats
-  std::string rate;  ///< unit of the rate: "steps/s" or "images/s"
-  std::string how;   ///< describes the procedure
-  std::string command;
+  std::string unit;     ///< unit of the loss: bpc, bits/dim or nats
+  std::string rate;     ///< unit of the rate: "steps/s" or "images/s"
+  std::string how;      ///< describes the procedure
+  std::string command;  ///< repeats the comparison
   std::vector<ComparisonResult> systems;
   bool trained = false;
 };
 
-/// A table for the terminal.
+/// Quotes a word for the shell if necessary.
+std::string shell_quoted(const std::string& word);
+/// A table for the terminal, without columns that have no values.
 std::string as_table(const Comparison& comparison);
 /// A bar chart (SVG) of speed, memory and, if known, loss, next to the paper's
 /// figures if it has them. `reference` is the index of the system that both are

@@ -11,49 +11,50 @@
 namespace aft::cli {
 namespace {
 
-std::string known(double x) { return x > 0 ? number(x) : "-"; }
-
-/// Whether a system is a trained AFT-conv. kernel_top is then above 0.
-bool has_kernels(const Comparison& c) {
-  return std::any_of(
-      c.systems.begin(), c.systems.end(),
-      [](const ComparisonResult& s) { return s.kernel_top > 0; });
+std::string known(double x, int digits = 3) {
+  return x > 0 ? number(x, digits) : "-";
 }
 
-std::vector<std::string> header(const Comparison& c) {
-  std::vector<std::string> out{"system", "parameters"};
-  if (c.trained) {
-    out.push_back(c.unit);
-    if (c.unit == "nats") out.emplace_back("top-1 %");
-  }
-  if (has_kernels(c)) {
-    out.emplace_back("kernel entropy");
-    out.emplace_back("top position %");
-  }
-  for (const std::string& name :
-       {c.rate, std::string("peak_gb"), std::string("paper: test"), c.rate,
-        std::string("gb")})
-    out.push_back(name);
-  return out;
-}
+constexpr int kLossDigits = 4;  // systems often differ in the third one
 
+struct Column {
+  std::string name;
+  std::string (*cell)(const ComparisonResult&);
+};
+
+using Result = const ComparisonResult&;
+
+/// The table: its header, followed by a row per system. Columns without any
+/// value are left out.
 std::vector<std::vector<std::string>> rows(const Comparison& c) {
-  std::vector<std::vector<std::string>> out;
-  for (const ComparisonResult& s : c.systems) {
-    std::vector<std::string> row{
-        s.name, s.parameters > 0 ? std::to_string(s.parameters) : "-"};
-    if (c.trained) {
-      row.push_back(known(s.loss));
-      if (c.unit == "nats") row.push_back(known(s.top1));
-    }
-    if (has_kernels(c)) {
-      row.push_back(s.kernel_top > 0 ? number(s.kernel_entropy) : "-");
-      row.push_back(known(100 * s.kernel_top));
-    }
-    for (const double x :
-         {s.rate, s.peak_gb, s.paper_test, s.paper_rate, s.paper_gb})
-      row.push_back(known(x));
-    out.push_back(std::move(row));
+  const std::vector<Column> columns{
+      {"system", [](Result s) { return s.name; }},
+      {"parameters",
+       [](Result s) {
+         return s.parameters > 0 ? std::to_string(s.parameters) : "-";
+       }},
+      {c.unit, [](Result s) { return known(s.loss, kLossDigits); }},
+      {"top-1 %", [](Result s) { return known(s.top1); }},
+      {"kernel entropy",  // may be 0; kernel_top may not
+       [](Result s) {
+         return s.kernel_top > 0 ? number(s.kernel_entropy) : "-";
+       }},
+      {"top position %", [](Result s) { return known(100 * s.kernel_top); }},
+      {c.rate, [](Result s) { return known(s.rate); }},
+      {"peak_gb", [](Result s) { return known(s.peak_gb); }},
+      {"paper: test",
+       [](Result s) { return known(s.paper_test, kLossDigits); }},
+      {"paper: " + c.rate, [](Result s) { return known(s.paper_rate); }},
+      {"paper: gb", [](Result s) { return known(s.paper_gb); }}};
+  std::vector<std::vector<std::string>> out(c.systems.size() + 1);
+  for (const Column& column : columns) {
+    std::vector<std::string> cells{column.name};
+    for (Result s : c.systems) cells.push_back(column.cell(s));
+    if (std::all_of(cells.begin() + 1, cells.end(),
+                    [](const std::string& cell) { return cell == "-"; }))
+      continue;
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i].push_back(std::move(cells[i]));
   }
   return out;
 }
@@ -67,8 +68,22 @@ std::string cells(const std::vector<std::string>& row, const char* tag) {
 
 }  // namespace
 
+std::string shell_quoted(const std::string& word) {
+  const bool plain =
+      !word.empty() && word.find_first_not_of(
+                           "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx"
+                           "yz0123456789%+,-./:=@_") == std::string::npos;
+  if (plain) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
 std::string as_table(const Comparison& c) {
-  std::string out = table(header(c), rows(c), 1);
+  std::vector<std::vector<std::string>> cells = rows(c);
+  const std::vector<std::string> header = cells[0];
+  cells.erase(cells.begin());
+  std::string out = table(header, cells, 1);
   for (const ComparisonResult& s : c.systems)
     if (!s.error.empty()) out += s.name + ": " + s.error + "\n";
   return out;
@@ -81,30 +96,32 @@ std::string as_chart(const Comparison& c, int reference) {
     names.push_back(s.name), strong.push_back(s.aft);
   const ComparisonResult* base =
       reference >= 0 ? &c.systems[static_cast<size_t>(reference)] : nullptr;
-  const auto panel = [&](const std::string& title,
-                         double ComparisonResult::*ours,
-                         double ComparisonResult::*paper) {
-    BarPanel out{title + (base ? ", over " + base->name : ""), {}};
+  std::vector<BarPanel> panels;
+  const auto add_panel = [&](const std::string& title,
+                             double ComparisonResult::*ours,
+                             double ComparisonResult::*paper, int digits = 3) {
+    BarPanel out{title, base ? "relative to " + base->name : "", {}, digits};
     const double one = base ? base->*ours : 1,
                  other = base && paper ? base->*paper : 0;
+    bool empty = true;
     for (const ComparisonResult& s : c.systems) {
       const auto ratio = [](double x, double y) { return y > 0 ? x / y : 0; };
-      out.bars.push_back(
-          {ratio(s.*ours, one), paper ? ratio(s.*paper, other) : 0});
+      const Bar bar{ratio(s.*ours, one), paper ? ratio(s.*paper, other) : 0};
+      empty = empty && bar.value == 0 && bar.other == 0;
+      out.bars.push_back(bar);
     }
-    return out;
+    if (!empty) panels.push_back(std::move(out));
   };
-  std::vector<BarPanel> panels{
-      panel(c.rate, &ComparisonResult::rate, &ComparisonResult::paper_rate),
-      panel("peak memory", &ComparisonResult::peak_gb,
-            &ComparisonResult::paper_gb)};
-  if (c.trained) {
-    base = nullptr;
-    panels.push_back(panel(c.unit, &ComparisonResult::loss, nullptr));
-  }
-  return bars(c.title, "this machine (AFT: second colour)",
-              reference >= 0 ? "the paper, on its GPUs" : "", names, strong,
-              panels);
+  add_panel(c.rate, &ComparisonResult::rate, &ComparisonResult::paper_rate);
+  add_panel(base ? "peak memory" : "peak memory, GB",
+            &ComparisonResult::peak_gb, &ComparisonResult::paper_gb);
+  base = nullptr;
+  add_panel("validation loss, " + c.unit, &ComparisonResult::loss, nullptr,
+            kLossDigits);
+  return bars(c.title,
+              {"AFT, this machine", "other systems, this machine",
+               "in the paper, on its GPUs"},
+              names, strong, panels);
 }
 
 std::string as_page(const Comparison& c, const std::string& chart,
@@ -114,15 +131,18 @@ std::string as_page(const Comparison& c, const std::string& chart,
       "<title>" +
       escaped(c.title) +
       "</title>\n<style>body{font:15px/1.5 Helvetica,Arial,sans-serif;"
-      "max-width:1180px;margin:2em auto;padding:0 1em;color:#222}"
+      "max-width:1400px;margin:2em auto;padding:0 1em;color:#222}"
       "table{border-collapse:collapse}th,td{padding:.3em .8em;text-align:right;"
       "border-bottom:1px solid #ddd}th:first-child,td:first-child{text-align:"
-      "left}code{background:#f3f3f3;padding:.1em .3em}svg{max-width:100%;"
+      "left}pre{background:#f3f3f3;padding:.5em .8em;white-space:pre-wrap;"
+      "overflow-wrap:anywhere}.wide{overflow-x:auto}svg{max-width:100%;"
       "height:auto}</style></head><body>\n<h1>" +
-      escaped(c.title) + "</h1>\n<p>" + escaped(c.how) + "</p>\n<p><code>" +
-      escaped(c.command) + "</code></p>\n<table>\n" + cells(header(c), "th");
-  for (const auto& row : rows(c)) out += cells(row, "td");
-  out += "</table>\n";
+      escaped(c.title) + "</h1>\n<p>" + escaped(c.how) +
+      " This command repeats the comparison:</p>\n<pre>" + escaped(c.command) +
+      "</pre>\n<div class=\"wide\"><table>\n";
+  const char* tag = "th";
+  for (const auto& row : rows(c)) out += cells(row, tag), tag = "td";
+  out += "</table></div>\n";
   for (const ComparisonResult& s : c.systems)
     if (!s.error.empty())
       out += "<p>" + escaped(s.name + ": " + s.error) + "</p>\n";

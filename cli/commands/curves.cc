@@ -1,6 +1,8 @@
 // `aft curves`: the training curves of one run or of several.
 #include <algorithm>
+#include <cmath>
 #include <memory>
+#include <set>
 
 #include "aft/io/file.h"
 #include "aft/io/run_directory.h"
@@ -9,6 +11,7 @@
 #include "cli/model.h"
 #include "cli/plot/chart.h"
 #include "cli/plot/training_curve.h"
+#include "cli/table.h"
 
 namespace aft::cli {
 namespace {
@@ -33,6 +36,33 @@ std::vector<Metrics> read(const std::string& directory) {
   return train::read_metrics(io::RunDirectory(directory).metrics());
 }
 
+/// Throws UsageError if the runs have different tasks, whose losses cannot be
+/// compared. Runs without a configuration are not checked.
+void check_tasks(const std::vector<std::string>& directories) {
+  std::string first, task;
+  for (const std::string& d : directories) {
+    if (!io::RunDirectory(d).has_config()) continue;
+    const std::string other = tasks::load_config(d)["task"];
+    if (first.empty()) first = d, task = other;
+    if (other != task)
+      throw UsageError("expected runs of one task, got " + first + " of task " +
+                       task + " and " + d + " of task " + other);
+  }
+}
+
+/// The last parts of the paths or, if two of those are equal, the paths.
+std::vector<std::string> names_of(const std::vector<std::string>& directories) {
+  std::vector<std::string> out;
+  for (const std::string& d : directories) {
+    const size_t end = d.find_last_not_of('/');
+    const std::string path = d.substr(0, end + 1);
+    out.push_back(
+        end == std::string::npos ? d : path.substr(path.find_last_of('/') + 1));
+  }
+  const std::set<std::string> distinct(out.begin(), out.end());
+  return distinct.size() == out.size() ? out : directories;
+}
+
 bool has_top1(const std::vector<Metrics>& lines) {
   return std::any_of(lines.begin(), lines.end(),
                      [](const Metrics& m) { return top1(m) > 0; });
@@ -50,63 +80,73 @@ Chart run_chart(const std::string& directory) {
   const Series validation = series(
       "validation", lines, step,
       [&](const Metrics& m) { return m.validation.value_or(0) * scale; });
-  Chart chart{"curve",
-              directory,
-              classes ? "loss and top-1 against the step"
-                      : "bits per symbol against the step",
-              "",
-              {}};
+  Chart chart{"curve", "Training of " + directory, "", "", {}};
   if (training.points.empty()) return chart;
+  chart.caption = classes ? "Loss in nats and, on validation data, top-1 "
+                            "accuracy in % by training step."
+                          : "Loss in bits per symbol by training step.";
+  if (validation.points.empty()) {
+    chart.caption += " Not validated yet.";
+  } else {
+    const auto best = *std::min_element(
+        validation.points.begin(), validation.points.end(),
+        [](const auto& a, const auto& b) { return a.second < b.second; });
+    chart.caption += " Lowest validation loss: " + number(best.second) +
+                     " at step " + std::to_string(std::llround(best.first)) +
+                     ".";
+  }
   chart.panels = {{classes ? "loss" : "",
                    "step",
-                   classes ? "nats" : "bits",
+                   classes ? "nats" : "bits per symbol",
                    {training, validation},
                    true}};
   if (classes)
-    chart.panels.push_back({"top-1",
-                            "step",
-                            "%",
-                            {series("validation", lines, step, top1)},
-                            true});
+    chart.panels.push_back(
+        {"top-1 accuracy",
+         "step",
+         "%",
+         {{"training", {}}, series("validation", lines, step, top1)},
+         true});
   return chart;
-}
-
-std::string svg(const Chart& chart) {
-  return plot(chart.title, chart.subtitle, chart.panels);
 }
 
 void write_curve(const std::string& directory) {
   const Chart chart = run_chart(directory);
   if (!chart.panels.empty())
-    io::write_file(io::RunDirectory(directory).curve(), svg(chart));
+    io::write_file(io::RunDirectory(directory).curve(), plot(chart));
 }
 
 Chart runs_chart(const std::vector<std::string>& directories) {
+  check_tasks(directories);
   std::vector<std::vector<Metrics>> runs;
   for (const std::string& d : directories) runs.push_back(read(d));
   const bool classes = std::all_of(runs.begin(), runs.end(), has_top1);
   const auto value = [&](const Metrics& m) {
     return classes ? top1(m) : kBits * m.validation.value_or(0);
   };
-  const char* unit = classes ? "%" : "bits";
+  const char* unit = classes ? "%" : "bits per symbol";
   Panel steps{"at equal steps", "step", unit, {}, true},
       time{"at equal time", "minutes", unit, {}, true};
   bool timed = true;
+  const std::vector<std::string> names = names_of(directories);
   for (size_t i = 0; i < runs.size(); ++i) {
-    const std::string& d = directories[i];
-    const std::string last = d.substr(d.find_last_of('/') + 1),
-                      name = last.empty() ? d : last;
-    steps.series.push_back(series(name, runs[i], step, value));
-    time.series.push_back(series(name, runs[i], minutes, value));
+    steps.series.push_back(series(names[i], runs[i], step, value));
+    time.series.push_back(series(names[i], runs[i], minutes, value));
     if (steps.series.back().points.empty())
-      throw std::runtime_error(io::RunDirectory(d).metrics() +
+      throw std::runtime_error(io::RunDirectory(directories[i]).metrics() +
                                ": has no validation yet");
     timed = timed && !time.series.back().points.empty();
   }
   std::vector<Panel> panels = {steps};
   if (timed) panels.push_back(time);
-  return {"curves", "Validation",
-          classes ? "top-1 accuracy" : "bits per symbol", "", panels};
+  return {"curves", "Validation", "",
+          std::string(classes ? "Top-1 accuracy in % on validation data, where "
+                                "higher is better, "
+                              : "Validation loss in bits per symbol, where "
+                                "lower is better, ") +
+              (timed ? "by training step and by training time."
+                     : "by training step."),
+          panels};
 }
 
 void add_curves(CLI::App& app) {
@@ -119,13 +159,21 @@ void add_curves(CLI::App& app) {
       "curves", "Plot the validation curves of several runs in one chart");
   command->add_option("runs", o->runs, "Run directories, at most 16")
       ->required();
-  add_text(*command, "--out", o->out, "FILE", "SVG file; default: curves.svg");
+  add_text(*command, "--out", o->out, "FILE",
+           "SVG file, a name that ends in .svg; default: curves.svg");
   command->footer("Example:\n  aft curves runs/* --out curves.svg");
   command->callback([o] {
     if (o->runs.size() > kMostCurves)
       throw UsageError("curves: expected at most 16 runs, got " +
                        std::to_string(o->runs.size()));
-    io::write_file(o->out, svg(runs_chart(o->runs)));
+    const std::string ending = ".svg";
+    if (o->out.size() < ending.size() ||
+        o->out.compare(o->out.size() - ending.size(), ending.size(), ending) !=
+            0)
+      throw UsageError("curves: --out must end in .svg, got " + o->out);
+    const Chart chart = runs_chart(o->runs);
+    io::prepare_file(o->out);
+    io::write_file(o->out, plot(chart));
   });
 }
 

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <memory>
 
+#include "aft/base/counted.h"
 #include "aft/data/download.h"
 #include "aft/data/raw_images.h"
 #include "aft/data/text.h"
@@ -130,8 +131,8 @@ void describe(const std::string& name, const std::string& path,
     std::cout << j.dump(2) << '\n';
     return;
   }
-  std::cout << name << ": " << all << " symbols (" << o.mode << "), vocabulary "
-            << text.codec().vocabulary()
+  std::cout << name << ": " << base::counted(all, "symbol") << " (" << o.mode
+            << "), vocabulary " << text.codec().vocabulary()
             << (known ? "; size and SHA-256 match " + known->name : "") << "\n"
             << preview(text) << "\n\n"
             << table({"split", "symbols", "entropy_bits"}, rows, 1)

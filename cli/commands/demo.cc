@@ -9,6 +9,7 @@
 #include <iostream>
 #include <memory>
 
+#include "aft/base/counted.h"
 #include "aft/kernels/reference.h"
 #include "cli/commands.h"
 #include "cli/measure/cases.h"
@@ -147,8 +148,8 @@ void demo() {
       << table({"operator", "shape", "error of y", "error of gradients"}, exact,
                2)
       << "\n2. Fast, and linear in memory. Forward + backward on "
-      << at::get_num_threads()
-      << " threads, compared with attention\n   (8 heads: matmul, mask, "
+      << base::counted(at::get_num_threads(), "thread")
+      << ", compared with attention\n   (8 heads: matmul, mask, "
          "softmax, "
          "matmul) on the same q, k and v:\n\n"
       << table({"operator", "shape", "ms", "attention ms", "faster", "MB",

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 
+#include "aft/base/counted.h"
 #include "aft/tasks/class_names.h"
 #include "aft/tasks/classification.h"
 #include "aft/tasks/image.h"
@@ -73,7 +74,7 @@ Evaluation evaluate_text(const base::Json& json, const Options& o) {
               {"length", T},
               {"stride", stride},
               {"mode", data.mode}};
-  out.settings = std::to_string(part.size) + " symbols (" + data.mode +
+  out.settings = base::counted(part.size, "symbol") + " (" + data.mode +
                  "), windows of " + std::to_string(T) + ", " +
                  std::to_string(stride) + " apart";
   return out;
@@ -116,7 +117,7 @@ Evaluation evaluate_classifier(const base::Json& json, const Options& o) {
   snprintf(text, sizeof(text), "top-1 %.2f %%, top-5 %.2f %%, loss %.4f",
            100 * a.top1, 100 * a.top5, a.loss);
   out.result = text;
-  out.settings = std::to_string(a.images) + " images of " +
+  out.settings = base::counted(a.images, "image") + " of " +
                  std::to_string(data.height) + "x" +
                  std::to_string(data.width) + ", crop " + number(data.crop);
   return out;
@@ -145,7 +146,7 @@ Evaluation evaluate_images(const base::Json& json, const Options& o) {
   out.sparsity = nn::sparsity(*model.module());
   out.json = {
       {"images", part.count}, {"height", data.height}, {"width", data.width}};
-  out.settings = std::to_string(part.count) + " images of " +
+  out.settings = base::counted(part.count, "image") + " of " +
                  std::to_string(data.height) + "x" + std::to_string(data.width);
   return out;
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string_view>
 
+#include "aft/base/counted.h"
 #include "aft/base/escape.h"
 #include "aft/data/text_codec.h"
 #include "aft/tasks/language.h"
@@ -85,9 +86,9 @@ class Encoder {
   /// Reports the bytes counted since the last call.
   void report() {
     if (unknown_ > 0)
-      std::cerr << "note: " << unknown_
-                << " bytes of the prompts are not in the model's vocabulary "
-                   "and are ignored\n";
+      std::cerr
+          << "note: ignored " << base::counted(unknown_, "byte")
+          << " of the prompts that the model's vocabulary does not have\n";
     unknown_ = 0;
   }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <utility>
 
+#include "aft/base/counted.h"
 #include "aft/data/data.h"
 #include "aft/data/label_table.h"
 #include "aft/io/run_directory.h"
@@ -40,9 +41,9 @@ std::vector<std::string> class_names(const ImportOptions& o, int64_t classes) {
     names = data::read_label_table(o.labels, /*files=*/false).classes;
   const int64_t named = static_cast<int64_t>(names.size());
   if (classes > 0 && named > classes)
-    throw data::DataError(
-        o.labels + ": expected at most the " + std::to_string(classes) +
-        " classes of the weights, got " + std::to_string(named));
+    throw data::DataError(o.labels + ": expected at most the " +
+                          base::counted(classes, "class") +
+                          " of the weights, got " + std::to_string(named));
   if (classes > 0) names.resize(static_cast<size_t>(classes));
   if (names.empty())
     throw UsageError("import: " + o.file +
@@ -159,10 +160,11 @@ void import_weights(const ImportOptions& o) {
   int64_t parameters = 0;
   for (const auto& p : model->parameters()) parameters += p.numel();
   const models::ClassifierConfig& c = model->config;
-  std::cout << o.out << ": " << c.mixer.name << ", " << c.layers
-            << " layers of " << c.width << ", " << parameters << " parameters, "
-            << c.rows * c.patch << "x" << c.columns * c.patch << " pixels, "
-            << c.classes << " classes\n"
+  std::cout << o.out << ": " << c.mixer.name << ", "
+            << base::counted(c.layers, "layer") << " of " << c.width << ", "
+            << parameters << " parameters, " << c.rows * c.patch << "x"
+            << c.columns * c.patch << " pixels, "
+            << base::counted(c.classes, "class") << "\n"
             << "  from " << o.file << ": " << tasks::summary(taken.copied)
             << "\n";
   if (o.labels.empty())
@@ -218,8 +220,9 @@ void export_weights(const ExportOptions& o) {
   models::save_tensors(o.out, tensors, {{"format", "pt"}});
   int64_t values = 0;
   for (const auto& [name, x] : tensors) values += x.numel();
-  std::cout << o.out << ": " << tensors.size() << " tensors with the names of "
-            << (names == "hf" ? "Hugging Face" : names) << ", " << values
+  std::cout << o.out << ": " << base::counted(tensors.size(), "tensor")
+            << " with the names of " << (names == "hf" ? "Hugging Face" : names)
+            << ", " << values
             << " values; in Python: safetensors.torch.load_file('" << o.out
             << "')\n";
 }

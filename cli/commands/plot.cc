@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "aft/base/counted.h"
 #include "aft/io/run_directory.h"
 #include "aft/nn/aft.h"
 #include "aft/tasks/classification.h"
@@ -42,15 +43,18 @@ class Plotter {
     compare_runs();  // first, so that a missing run fails early
     details_ = {{"task", config_["task"]},
                 {"model", described(config_["model"])}};
-    if (exists(weights())) {
+    const io::RunDirectory run(o_.model);
+    const std::string out = o_.out.empty() ? run.plots() : o_.out;
+    io::prepare_file(out + "/index.html");
+    if (has_weights()) {
       load();
       biases();
       keys();
       attention();
       completions();
     } else {
-      std::cerr << "note: " << weights()
-                << " does not exist yet; only the training curves are drawn\n";
+      std::cerr << "note: " << no_weights()
+                << "; only the training curves are drawn\n";
     }
     curves();
     if (figures_.empty())
@@ -59,11 +63,10 @@ class Plotter {
           ": nothing to draw: expected position biases or metrics, got "
           "neither" +
           (classifier_ ? "; --images FOLDER shows average attention" : ""));
-    const std::string out =
-        o_.out.empty() ? io::RunDirectory(o_.model).plots() : o_.out;
     write_figures(out, o_.model, "", details_, figures_);
-    std::cout << out << "/index.html: " << figures_.size()
-              << (figures_.size() == 1 ? " figure" : " figures") << '\n';
+    std::cout << out
+              << "/index.html: " << base::counted(figures_.size(), "figure")
+              << '\n';
   }
 
  private:
@@ -83,10 +86,10 @@ class Plotter {
       throw UsageError(std::string("plot: ") +
                        (o_.limit > 0 ? "--limit" : "--divisor") +
                        " requires --images");
-    if (!exists(weights()) && (!o_.images.empty() || !o_.folder.empty()))
+    if (!has_weights() && (!o_.images.empty() || !o_.folder.empty()))
       throw UsageError(std::string("plot: ") +
                        (o_.folder.empty() ? "--image" : "--images") +
-                       " needs " + weights() + ", which does not exist yet");
+                       " needs weights: " + no_weights());
     if (!o_.range.empty() && !(o_.range[0] < o_.range[1]))
       throw UsageError("plot: --range must be ascending, got " +
                        number(o_.range[0]) + " " + number(o_.range[1]));
@@ -104,9 +107,18 @@ class Plotter {
     if (!exists(metrics))
       throw std::runtime_error("plot: --runs: " + metrics + " does not exist");
   }
-  std::string weights() const { return io::RunDirectory(o_.model).weights(); }
+  bool has_weights() const {
+    const io::RunDirectory run(o_.model);
+    return run.has_weights() || run.has_checkpoint();
+  }
+  std::string no_weights() const {
+    const io::RunDirectory run(o_.model);
+    return "neither " + run.weights() + " nor " + run.checkpoint() +
+           " exists yet";
+  }
 
   void load() {
+    report_weights(o_.model);
     module_ = tasks::make_model(config_, o_.model);
     tasks::load_weights(o_.model, *module_);
     classifier_ = std::dynamic_pointer_cast<models::ClassifierImpl>(module_);
@@ -182,8 +194,8 @@ class Plotter {
         "completions",
         "Completions",
         "Top row: test images with the lower half masked. Below: " +
-            std::to_string(what.times) +
-            " completions of each by the model (seed 1).",
+            base::counted(what.times, "completion") +
+            " of each by the model (seed 1).",
         {}};
     draw_completions(load_model(o_.model, config), {}, part, what, data.width,
                      32, scale,
@@ -238,11 +250,9 @@ void add_plot(CLI::App& app) {
                    "Classifiers with attention: show the relative attention, "
                    "averaged over the images in this folder")
       ->type_name("FOLDER");
-  command
-      ->add_option("--limit", o->limit,
-                   "Use at most N of those images, evenly spaced; default: 256")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30).description(""))
-      ->type_name("N");
+  add_count(*command, "--limit", o->limit,
+            "Use at most N of those images, evenly spaced; default: 256", 1,
+            1 << 30);
   command
       ->add_option("--divisor", o->divisor,
                    "Divide relative attention by the number of queries: all of "
@@ -250,11 +260,9 @@ void add_plot(CLI::App& app) {
                    "at the offset (pairs)")
       ->check(CLI::IsMember({"queries", "pairs"}).description(""))
       ->type_name("NAME");
-  command
-      ->add_option("--heads", o->heads,
-                   "Show the first N heads, or channels of keys; default: 16")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}).description(""))
-      ->type_name("N");
+  add_count(*command, "--heads", o->heads,
+            "Show the first N heads, or channels of keys; default: 16", 1,
+            4096);
   command
       ->add_option("--range", o->range,
                    "Fixed colour scale, to compare models; default: from the "
@@ -267,12 +275,9 @@ void add_plot(CLI::App& app) {
       ->add_option("--runs", o->runs,
                    "Further runs, whose curves are drawn with those of MODEL")
       ->type_name("DIR");
-  command
-      ->add_option("--completions", o->completions,
-                   "Image models: number of test images to complete; default: "
-                   "8")
-      ->check(CLI::Range(int64_t{0}, int64_t{100}).description(""))
-      ->type_name("N");
+  add_count(*command, "--completions", o->completions,
+            "Image models: number of test images to complete; default: 8", 0,
+            100);
   add_view(*command, o->size, o->crop);
   add_threads(*command, o->threads);
   command->footer(

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 
+#include "aft/base/counted.h"
 #include "aft/io/image.h"
 #include "cli/commands.h"
 #include "cli/image_grid.h"
@@ -48,9 +49,9 @@ void sample(const Options& o) {
               o.batch, [&](const ImageList& images) {
                 write(o, images, config, std::min(columns, o.count));
               });
-  std::cout << o.out << ": " << o.count << " images of " << config.data.height
-            << "x" << config.data.width << " from " << o.model << ", seed "
-            << o.sampling.seed << '\n';
+  std::cout << o.out << ": " << base::counted(o.count, "image") << " of "
+            << config.data.height << "x" << config.data.width << " from "
+            << o.model << ", seed " << o.sampling.seed << '\n';
 }
 
 /// The images to complete: files, or a part of a data set.
@@ -71,7 +72,7 @@ Given read_files(const Options& o, int64_t height, int64_t width) {
   }
   out.count = static_cast<int64_t>(paths.size());
   out.part = {out.pixels.data(), out.count, 3 * height * width};
-  out.name = out.count == 1 ? paths[0] : std::to_string(out.count) + " images";
+  out.name = out.count == 1 ? paths[0] : base::counted(out.count, "image");
   return out;
 }
 
@@ -85,10 +86,10 @@ Given read_part(const Options& o, const tasks::ImageDataConfig& data) {
   if (left < 1 || out.count > left)
     throw data::DataError(
         (path.empty() ? "the built-in images" : path) + ": the split '" +
-        o.split + "' has " + std::to_string(out.part.count) +
-        " images; expected --first plus --count to be at most that, got " +
+        o.split + "' has " + base::counted(out.part.count, "image") +
+        "; expected --first plus --count to be at most that, got " +
         std::to_string(o.first) + " and " + std::to_string(o.count));
-  out.name = std::to_string(out.count) + " images of '" + o.split + "'";
+  out.name = base::counted(out.count, "image") + " of '" + o.split + "'";
   return out;
 }
 
@@ -104,8 +105,9 @@ void complete(const Options& o) {
                    o.scale,
                    [&](const io::Image& grid) { io::write_png(o.out, grid); });
   std::cout << o.out << ": " << given.name << " with " << rows << " of "
-            << data.height << " rows, completed " << o.times << " times by "
-            << o.model << ", seed " << o.sampling.seed << '\n';
+            << base::counted(data.height, "row") << ", completed "
+            << base::counted(o.times, "time") << " by " << o.model << ", seed "
+            << o.sampling.seed << '\n';
 }
 
 void add_common(CLI::App& command, Options& o) {

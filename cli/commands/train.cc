@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "aft/base/counted.h"
 #include "aft/io/run_directory.h"
 #include "aft/tasks/training_run.h"
 #include "aft/train/device.h"
@@ -96,16 +97,16 @@ void report_start(const tasks::TrainingRun& run, const tasks::RunStart& start) {
   for (const auto& p : start.model.parameters()) parameters += p.numel();
   std::cerr << run.directory << ": " << described(start.config["model"]) << ", "
             << count(static_cast<double>(parameters)) << " parameters"
-            << (run.group
-                    ? ", " + std::to_string(run.group->size()) + " processes"
-                    : "")
+            << (run.group ? ", " + base::counted(run.group->size(), "process")
+                          : "")
             << (run.device.is_cpu() ? "" : ", on " + run.device.str())
             << "; Ctrl-C saves and stops\n";
   const train::TrainConfig recipe = train_config(start.config);
   if (const int64_t n = train::warmup_steps(recipe); n < recipe.warmup_steps)
     std::cerr << "note: train.warmup_steps is " << recipe.warmup_steps
-              << ", which is limited to a quarter of the " << recipe.steps
-              << " steps: the learning rate rises for " << n << "\n";
+              << ", which is limited to a quarter of the "
+              << base::counted(recipe.steps, "step")
+              << ": the learning rate rises for " << n << "\n";
 }
 
 void report_end(const std::string& directory,
@@ -113,8 +114,8 @@ void report_end(const std::string& directory,
   using End = tasks::TrainingResult::End;
   std::cout << directory;
   if (result.end == End::kNothingToDo) {
-    std::cout << ": already has " << result.step
-              << " steps; use a larger `--steps N` to train further\n";
+    std::cout << ": already has " << base::counted(result.step, "step")
+              << "; use a larger `--steps N` to train further\n";
   } else if (result.end == End::kStopped) {
     std::cout << ": saved at step " << result.step
               << "; resume with `aft train --resume " << directory << "`\n";

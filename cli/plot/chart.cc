@@ -7,7 +7,7 @@
 
 #include "cli/plot/drawing.h"
 #include "cli/plot/scale.h"
-#include "cli/table.h"
+#include "cli/plot/text.h"
 
 namespace aft::cli {
 namespace {
@@ -17,74 +17,248 @@ constexpr const char* kColours[] = {"#0072B2", "#009E73", "#D55E00", "#CC79A7",
                                     "#000000", "#E69F00", "#56B4E9", "#8A6D00"};
 constexpr size_t kColourCount = sizeof(kColours) / sizeof(kColours[0]);
 
-constexpr double kPanelWidth = 560, kHeight = 480;
-constexpr double kLeft = 70, kRight = 92, kTop = 108, kBottom = 58;
-constexpr double kHeading = 34;  // height of the title
-constexpr double kPixels = 2;    // per drawing unit
+// All in drawing units.
+constexpr double kPlotWidth = 398, kPlotHeight = 314;  // between the axes
+constexpr double kMargin = 20;
+constexpr double kHeading = 34;       // height of the title
+constexpr double kLegendEntry = 28;   // from its left to its name
+constexpr double kBelow = 58;         // from the x axis to the end of a panel
+constexpr double kWidestLabel = 190;  // at the end of a line
+constexpr double kText = 13, kSmall = 12, kLine = 18;
+constexpr double kPixels = 2;  // per drawing unit
 
 const TextStyle kTitle{19, Anchor::kStart, /*bold=*/true},
     kPanelTitle{15, Anchor::kStart, /*bold=*/true};
 
-/// Formats an axis tick. Multiples of 1024, which are lengths, get a "k".
-std::string tick(double x) {
-  char text[32];
-  if (x >= 1024 && std::fmod(x, 1024) == 0) {
-    snprintf(text, sizeof(text), "%.0fk", x / 1024);
-  } else {
-    snprintf(text, sizeof(text), "%g", x);
-  }
+std::string formatted(const char* format, int digits, double x) {
+  char text[64];
+  snprintf(text, sizeof(text), format, digits, x);
   return text;
+}
+
+/// Formats round ticks with as many decimals as they all need.
+std::vector<std::string> linear_labels(const std::vector<double>& ticks) {
+  double most = 0;
+  for (const double t : ticks) most = std::max(most, std::abs(t));
+  const char* unit = most >= 1e9 ? "G" : most >= 1e6 ? "M" : "";
+  const double by = most >= 1e9 ? 1e9 : most >= 1e6 ? 1e6 : 1;
+  const double apart = ticks.size() > 1 ? ticks[1] - ticks[0] : most;
+  int decimals = 0;
+  const auto rounded = [&](double t) {
+    const double scale = std::pow(10, decimals);
+    return std::abs(std::round(t / by * scale) / scale * by - t) <
+           1e-3 * std::abs(apart);
+  };
+  while (decimals < 15 && !std::all_of(ticks.begin(), ticks.end(), rounded))
+    ++decimals;
+  std::vector<std::string> out;
+  for (const double t : ticks)
+    out.push_back(t == 0        ? "0"
+                  : most < 1e-4 ? formatted("%.*g", 4, t)
+                                : formatted("%.*f", decimals, t / by) + unit);
+  return out;
+}
+
+/// Formats lengths and powers of ten. Multiples of 1024 get a "k".
+std::string logarithmic_label(double x) {
+  if (x >= 1024 && std::fmod(x, 1024) == 0)
+    return formatted("%.*fk", 0, x / 1024);
+  return formatted("%.*g", 6, x);
 }
 
 /// An axis from `low` to `high`, drawn from `from` to `to`.
 struct Axis {
-  double low, high, from, to;
-  bool linear;
+  struct Tick {
+    double value;
+    std::string label;
+  };
+  double low = 0, high = 1, from = 0, to = 1;
+  bool linear = true;
+  std::vector<Tick> ticks;
+
   double operator()(double x) const {
     const double part = linear ? (x - low) / (high - low)
                                : std::log(x / low) / std::log(high / low);
     return from + (to - from) * part;
   }
-};
-
-struct Frame {
-  Axis x, y;
-  std::set<double> x_ticks;  ///< empty: no points
-  std::vector<double> y_ticks;
-};
-
-Frame frame(const Panel& panel, double left) {
-  double x0 = 1e300, x1 = 0, y0 = 1e300, y1 = 0;
-  Frame out{};
-  for (const Series& s : panel.series) {
-    for (const auto& [px, py] : s.points) {
-      x0 = std::min(x0, px), x1 = std::max(x1, px);
-      y0 = std::min(y0, py), y1 = std::max(y1, py);
-      out.x_ticks.insert(px);
-    }
+  void set_ticks(const std::vector<double>& values) {
+    const std::vector<std::string> labels = linear_labels(values);
+    for (size_t i = 0; i < values.size(); ++i)
+      ticks.push_back(
+          {values[i], linear ? labels[i] : logarithmic_label(values[i])});
   }
-  if (out.x_ticks.empty()) return out;
-  if (x0 == x1) x1 = 2 * x0;
+  double widest_label() const {
+    double out = 0;
+    for (const Tick& t : ticks)
+      out = std::max(out, text_bound(t.label, kSmall));
+    return out;
+  }
+};
+
+/// The x axis of points from `low` to `high`; its drawn ends are relative to
+/// the y axis.
+Axis x_axis(const Panel& panel, double low, double high) {
+  Axis out;
+  out.linear = panel.linear;
   if (panel.linear) {
-    const auto rounded = round_ticks(0, x1);
-    out.x_ticks = std::set<double>(rounded.begin(), rounded.end());
-    x0 = 0, x1 = rounded.back();
-    out.y_ticks = round_ticks(y0, y1 > y0 ? y1 : y0 + 1);
-  } else {
-    const double low = std::floor(std::log10(y0)),
-                 high = std::max(std::ceil(std::log10(y1)), low + 1);
-    for (int i = 0; low + i <= high; ++i)
-      out.y_ticks.push_back(std::pow(10, low + i));
+    out.low = 0, out.high = high, out.to = kPlotWidth;
+    out.set_ticks(round_ticks(0, high));
+    return out;
   }
-  out.x = {x0, x1, left + kLeft + 12, left + kPanelWidth - kRight,
-           panel.linear};
-  out.y = {out.y_ticks.front(), out.y_ticks.back(), kHeight - kBottom, kTop,
-           panel.linear};
+  const bool one = low == high;
+  out.low = one ? low / 2 : low, out.high = one ? 2 * high : high;
+  out.from = 12, out.to = kPlotWidth - 12;  // leave space for the markers
+  std::set<double> values;
+  for (const Series& s : panel.series)
+    for (const auto& point : s.points) values.insert(point.first);
+  double free = -kPlotWidth;  // labels that would overlap are left out
+  for (const double x : values) {
+    const std::string label = logarithmic_label(x);
+    const double half = text_bound(label, kSmall) / 2;
+    if (out(x) - half < free) continue;
+    free = out(x) + half + 4;
+    out.ticks.push_back({x, label});
+  }
   return out;
 }
 
-void draw_curve(Drawing& out, const Series& s, const Frame& at, bool with_dots,
-                size_t series) {
+/// The y axis of points from `low` to `high`, with some space around them.
+Axis y_axis(const Panel& panel, double low, double high) {
+  Axis out;
+  out.linear = panel.linear;
+  if (panel.linear) {
+    const double space = high > low ? 0.04 * (high - low) : 0.05 * high;
+    out.low = std::max(low - space, 0.0), out.high = high + space;
+    out.set_ticks(round_ticks(out.low, out.high));
+    return out;
+  }
+  const double space = high > low ? std::pow(high / low, 0.04) : 2;
+  out.low = low / space, out.high = high * space;
+  std::vector<double> decades, parts;
+  for (double d = std::floor(std::log10(out.low)); d <= std::log10(out.high);
+       ++d)
+    for (const double factor : {1.0, 2.0, 5.0}) {
+      const double x = factor * std::pow(10, d);
+      if (x < out.low || x > out.high) continue;
+      parts.push_back(x);
+      if (factor == 1) decades.push_back(x);
+    }
+  out.set_ticks(decades.size() >= 3 ? decades
+                : parts.size() >= 2 ? parts
+                                    : round_ticks(out.low, out.high));
+  return out;
+}
+
+/// The name at the end of a line, in the margin at the right of the panel.
+struct EndLabel {
+  size_t series;
+  std::string text;
+  double x, y;          ///< of the text, vertically its middle
+  double end_x, end_y;  ///< of the line
+};
+
+/// The position of everything in a panel.
+struct PanelLayout {
+  double left, width;
+  Axis x, y;  ///< without ticks: the panel has no points
+  std::vector<EndLabel> labels;
+};
+
+struct Layout {
+  double width = 0, height = 0;
+  std::vector<std::string> subtitle, caption;  ///< lines
+  struct Entry {
+    double x, y;
+    std::string name;
+  };
+  std::vector<Entry> legend;
+  double caption_top = 0;
+  std::vector<PanelLayout> panels;
+};
+
+/// Arranges the panel without its vertical position.
+PanelLayout arrange(const Panel& panel, double left) {
+  PanelLayout out{left, kPlotWidth + 2 * kMargin, {}, {}, {}};
+  double x0 = 1e300, x1 = 0, y0 = 1e300, y1 = 0;
+  double label_width = 0;
+  for (size_t i = 0; i < panel.series.size(); ++i) {
+    const Series& s = panel.series[i];
+    for (const auto& [px, py] : s.points) {
+      x0 = std::min(x0, px), x1 = std::max(x1, px);
+      y0 = std::min(y0, py), y1 = std::max(y1, py);
+    }
+    if (s.points.empty()) continue;
+    out.labels.push_back(
+        {i, shortened(s.name, kWidestLabel, kSmall, true), 0, 0, 0, 0});
+    label_width =
+        std::max(label_width, text_bound(out.labels.back().text, kSmall, true));
+  }
+  if (out.labels.empty()) return out;
+  out.x = x_axis(panel, x0, x1), out.y = y_axis(panel, y0, y1);
+  // From left to right: the label of the y axis, its ticks, the plot, the names
+  // of the series.
+  const double origin = left + 28 + out.y.widest_label() + 7;
+  out.x.from += origin, out.x.to += origin;
+  out.width = origin + kPlotWidth + 18 + label_width + kMargin - left;
+  for (EndLabel& l : out.labels) l.x = origin + kPlotWidth + 18;
+  return out;
+}
+
+/// Sets the vertical positions of a panel.
+void place(const Panel& panel, double top, PanelLayout& out) {
+  out.y.from = top + kPlotHeight, out.y.to = top;
+  for (EndLabel& l : out.labels) {
+    const auto& [px, py] = panel.series[l.series].points.back();
+    l.end_x = out.x(px), l.end_y = out.y(py);
+  }
+  std::sort(
+      out.labels.begin(), out.labels.end(),
+      [](const EndLabel& a, const EndLabel& b) { return a.end_y < b.end_y; });
+  std::vector<double> positions;
+  for (const EndLabel& l : out.labels) positions.push_back(l.end_y);
+  spread(positions, 15, top, out.y.from);
+  for (size_t i = 0; i < positions.size(); ++i) out.labels[i].y = positions[i];
+}
+
+Layout arrange(const Chart& chart) {
+  Layout out;
+  for (const Panel& p : chart.panels) {
+    out.panels.push_back(arrange(p, out.width));
+    out.width += out.panels.back().width;
+  }
+  const double inner = out.width - 2 * kMargin;
+  out.subtitle = wrapped(chart.subtitle, inner, kText);
+  out.caption = wrapped(chart.caption, inner, kText);
+  const auto height = [](const std::vector<std::string>& lines) {
+    return kLine * static_cast<double>(lines.size());
+  };
+  // The legend has columns of equal width.
+  double column = 0;
+  if (!chart.panels.empty())
+    for (const Series& s : chart.panels[0].series) {
+      out.legend.push_back(
+          {0, 0, shortened(s.name, inner - kLegendEntry, kText)});
+      column = std::max(
+          column, kLegendEntry + text_bound(out.legend.back().name, kText));
+    }
+  double x = kMargin, y = 50 + height(out.subtitle);
+  for (Layout::Entry& e : out.legend) {
+    if (x > kMargin && x + column > out.width - kMargin)
+      x = kMargin, y += kLine;
+    e.x = x, e.y = y;
+    x += column + 24;
+  }
+  const double top = y + 40;
+  for (size_t i = 0; i < chart.panels.size(); ++i)
+    place(chart.panels[i], top, out.panels[i]);
+  out.caption_top = top + kPlotHeight + kBelow;
+  out.height =
+      out.caption_top + (out.caption.empty() ? 0 : height(out.caption) + 12);
+  return out;
+}
+
+void draw_curve(Drawing& out, const Series& s, const PanelLayout& at,
+                bool with_dots, size_t series) {
   const std::string colour = series_colour(series);
   Path points;
   for (const auto& [px, py] : s.points) points.emplace_back(at.x(px), at.y(py));
@@ -93,169 +267,112 @@ void draw_curve(Drawing& out, const Series& s, const Frame& at, bool with_dots,
   for (const auto& [px, py] : points) out.circle(px, py, 3.5, colour);
 }
 
-/// Labels the ends of the lines. Labels that would overlap are moved apart.
-void draw_labels(Drawing& out, const Panel& panel, const Frame& at) {
-  constexpr double kApart = 15;
-  struct Label {
-    double x, y;
-    size_t series;
-  };
-  std::vector<Label> all;
-  for (size_t i = 0; i < panel.series.size(); ++i) {
-    if (panel.series[i].points.empty()) continue;
-    const auto [px, py] = panel.series[i].points.back();
-    all.push_back({at.x(px) + 8, at.y(py) + 4, i});
+void draw_panel(Drawing& out, const Panel& panel, const PanelLayout& at) {
+  if (at.labels.empty()) return;
+  const double bottom = at.y.from, right = at.labels[0].x - 18,
+               left = right - kPlotWidth, middle = (left + right) / 2;
+  out.text(left, at.y.to - 14, shortened(panel.title, kPlotWidth, 15, true),
+           kPanelTitle);
+  for (const Axis::Tick& t : at.y.ticks) {
+    const double y = at.y(t.value);
+    out.line(left, y, right, y, {"#d8d8d8"});
+    out.text(left - 7, y + 4, t.label, {kSmall, Anchor::kEnd});
   }
-  std::sort(all.begin(), all.end(),
-            [](const Label& a, const Label& b) { return a.y < b.y; });
-  for (size_t i = 1; i < all.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      if (std::abs(all[i].x - all[j].x) < 60) {
-        all[i].y = std::max(all[i].y, all[j].y + kApart);
-      }
-    }
+  for (const Axis::Tick& t : at.x.ticks) {
+    const double x = at.x(t.value);
+    out.line(x, bottom, x, bottom + 5, {"#333"});
+    out.text(x, bottom + 20, t.label, {kSmall, Anchor::kMiddle});
   }
-  for (const Label& l : all) {
-    out.text(l.x, l.y, panel.series[l.series].name,
-             {12, Anchor::kStart, true, series_colour(l.series), true});
-  }
-}
-
-void draw_panel(Drawing& out, const Panel& panel, double left) {
-  const Frame at = frame(panel, left);
-  if (at.x_ticks.empty()) return;
-  const double right = at.x.to + 12;
-
-  out.text(left + kLeft, kTop - 14, panel.title, kPanelTitle);
-  for (const double t : at.y_ticks) {
-    const double y = at.y(t);
-    out.line(left + kLeft, y, right, y, {"#d8d8d8"});
-    out.text(left + kLeft - 7, y + 4, tick(t), {12, Anchor::kEnd});
-  }
-  for (const double t : at.x_ticks) {
-    out.line(at.x(t), at.y.from, at.x(t), at.y.from + 5, {"#333"});
-    out.text(at.x(t), at.y.from + 20, tick(t), {12, Anchor::kMiddle});
-  }
-  out.line(left + kLeft, at.y.from, right, at.y.from, {"#333"});
-  out.line(left + kLeft, at.y.from, left + kLeft, at.y.to, {"#333"});
-  out.text((at.x.from + at.x.to) / 2, kHeight - 16, panel.x_label,
-           {13, Anchor::kMiddle});
-  TextStyle upward{13, Anchor::kMiddle};
+  out.line(left, bottom, right, bottom, {"#333"});
+  out.line(left, bottom, left, at.y.to, {"#333"});
+  out.text(middle, bottom + 42, shortened(panel.x_label, kPlotWidth, kText),
+           {kText, Anchor::kMiddle});
+  TextStyle upward{kText, Anchor::kMiddle};
   upward.upward = true;
-  out.text(left + 18, (at.y.from + at.y.to) / 2, panel.y_label, upward);
+  out.text(at.left + 20, (bottom + at.y.to) / 2,
+           shortened(panel.y_label, kPlotHeight, kText), upward);
+  // From the ends of lines to labels that are not beside them.
+  constexpr const char* kLeader = "#b8b8b8";
+  for (const EndLabel& l : at.labels) {
+    if (std::abs(l.y - l.end_y) <= 2 && l.end_x >= right - 12) continue;
+    out.line(l.end_x + 4, l.end_y, right + 4, l.end_y, {kLeader});
+    out.line(right + 4, l.end_y, l.x - 3, l.y, {kLeader});
+  }
   for (size_t i = 0; i < panel.series.size(); ++i) {
-    if (panel.series[i].points.empty()) continue;
-    draw_curve(out, panel.series[i], at, !panel.linear, i);
+    const Series& s = panel.series[i];
+    if (!s.points.empty())
+      draw_curve(out, s, at, !panel.linear || s.points.size() == 1, i);
   }
-  draw_labels(out, panel, at);
+  for (const EndLabel& l : at.labels)
+    out.text(l.x, l.y + 4, l.text,
+             {kSmall, Anchor::kStart, true, series_colour(l.series)});
 }
 
-double plot_width(const std::vector<Panel>& panels) {
-  return kPanelWidth * static_cast<double>(panels.size());
+/// Draws everything but the title and the caption.
+void draw_panels(Drawing& out, const Chart& chart, const Layout& at) {
+  double y = 50;
+  for (const std::string& line : at.subtitle) {
+    out.text(kMargin, y, line, {kText, Anchor::kStart, false, "#555"});
+    y += kLine;
+  }
+  for (size_t i = 0; i < at.legend.size(); ++i) {
+    const Layout::Entry& e = at.legend[i];
+    out.line(e.x, e.y, e.x + 22, e.y, {series_colour(i), 3, i >= kColourCount});
+    out.text(e.x + kLegendEntry, e.y + 4, e.name, {});
+  }
+  for (size_t i = 0; i < chart.panels.size(); ++i)
+    draw_panel(out, chart.panels[i], at.panels[i]);
 }
 
-void draw_plot(Drawing& out, const std::string& title,
-               const std::string& subtitle, const std::vector<Panel>& panels) {
-  out.text(20, 30, title, kTitle);
-  out.text(20, 50, subtitle, {13, Anchor::kStart, false, "#555"});
-  double at = 20;
-  for (size_t i = 0; !panels.empty() && i < panels[0].series.size(); ++i) {
-    const std::string& name = panels[0].series[i].name;
-    out.line(at, 68, at + 22, 68, {series_colour(i), 3, i >= kColourCount});
-    out.text(at + 28, 72, name, {});
-    at += 52 + 7.5 * static_cast<double>(name.size());
+void draw_plot(Drawing& out, const Chart& chart, const Layout& at) {
+  const double inner = at.width - 2 * kMargin;
+  out.text(kMargin, 30, shortened(chart.title, inner, kTitle.size, true),
+           kTitle);
+  draw_panels(out, chart, at);
+  double y = at.caption_top + 14;
+  for (const std::string& line : at.caption) {
+    out.text(kMargin, y, line, {});
+    y += kLine;
   }
-  for (size_t i = 0; i < panels.size(); ++i)
-    draw_panel(out, panels[i], kPanelWidth * static_cast<double>(i));
 }
 
 }  // namespace
 
-std::string plot(const std::string& title, const std::string& subtitle,
-                 const std::vector<Panel>& panels) {
-  Svg out(title, plot_width(panels), kHeight);
-  draw_plot(out, title, subtitle, panels);
+std::string plot(const Chart& chart) {
+  const Layout at = arrange(chart);
+  Svg out(chart.title, at.width, at.height);
+  draw_plot(out, chart, at);
   return out.str();
 }
 
-std::string plot_untitled(const std::string& title, const std::string& subtitle,
-                          const std::vector<Panel>& panels) {
-  Svg out(title, plot_width(panels), kHeight, kHeading);
-  draw_plot(out, "", subtitle, panels);
+std::string plot_untitled(const Chart& chart) {
+  const Layout at = arrange(chart);
+  Svg out(chart.title, at.width, at.caption_top, kHeading);
+  draw_panels(out, chart, at);
   return out.str();
 }
 
-io::Image plot_image(const std::string& title, const std::string& subtitle,
-                     const std::vector<Panel>& panels) {
-  Canvas out(plot_width(panels), kHeight, kPixels);
-  draw_plot(out, title, subtitle, panels);
+io::Image plot_image(const Chart& chart) {
+  const Layout at = arrange(chart);
+  Canvas out(at.width, at.height, kPixels);
+  draw_plot(out, chart, at);
   return out.image();
 }
 
-std::vector<PlottedPoint> plotted_points(const std::vector<Panel>& panels) {
+std::vector<PlottedPoint> plotted_points(const Chart& chart) {
+  const Layout at = arrange(chart);
   std::vector<PlottedPoint> out;
-  for (size_t p = 0; p < panels.size(); ++p) {
-    const Frame at = frame(panels[p], kPanelWidth * static_cast<double>(p));
-    for (size_t s = 0; s < panels[p].series.size(); ++s)
-      for (const auto& [x, y] : panels[p].series[s].points)
-        out.push_back({p, s, at.x(x), at.y(y), x, y});
+  for (size_t p = 0; p < chart.panels.size(); ++p) {
+    const std::vector<Series>& series = chart.panels[p].series;
+    for (size_t s = 0; s < series.size(); ++s)
+      for (const auto& [x, y] : series[s].points)
+        out.push_back({p, s, at.panels[p].x(x), at.panels[p].y(y), x, y});
   }
   return out;
 }
 
 std::string series_colour(size_t series) {
   return kColours[series % kColourCount];
-}
-
-std::string bars(const std::string& title, const std::string& value,
-                 const std::string& other,
-                 const std::vector<std::string>& names,
-                 const std::vector<bool>& strong,
-                 const std::vector<BarPanel>& panels) {
-  constexpr double kRow = 34, kPanel = 330, kBars = 230, kFirst = 112;
-  constexpr const char *kStrong = "#D55E00", *kPlain = "#0072B2",
-                       *kOther = "#9a9a9a";
-  const auto row = [&](size_t i) {
-    return kFirst + kRow * static_cast<double>(i);
-  };
-  double name_width = 100;
-  for (const std::string& name : names)
-    name_width =
-        std::max(name_width, 30 + 7.2 * static_cast<double>(name.size()));
-  Svg out(title, name_width + kPanel * static_cast<double>(panels.size()),
-          row(names.size()) + 16);
-  out.text(20, 30, title, kTitle);
-  out.box(20, 50, 22, 12, kPlain);
-  out.box(44, 50, 22, 12, kStrong);
-  out.text(74, 61, value, {});
-  if (!other.empty()) {
-    const double at = 110 + 7 * static_cast<double>(value.size());
-    out.box(at, 54, 22, 6, kOther);
-    out.text(at + 30, 61, other, {});
-  }
-  for (size_t i = 0; i < names.size(); ++i)
-    out.text(name_width - 10, row(i) + 18, names[i], {13, Anchor::kEnd});
-  for (size_t p = 0; p < panels.size(); ++p) {
-    const double left = name_width + kPanel * static_cast<double>(p);
-    double most = 0;
-    for (const Bar& b : panels[p].bars)
-      most = std::max({most, b.value, b.other});
-    out.text(left, kFirst - 16, panels[p].title, kPanelTitle);
-    for (size_t i = 0; i < panels[p].bars.size() && most > 0; ++i) {
-      const auto draw_bar = [&](double x, double y, double height,
-                                const std::string& colour) {
-        if (x <= 0) return;
-        const double width = std::max(1.0, kBars * x / most);
-        out.box(left, y, width, height, colour);
-        out.text(left + width + 5, y + height - 1, number(x), {11});
-      };
-      const Bar& b = panels[p].bars[i];
-      draw_bar(b.value, row(i) + 2, 12, strong[i] ? kStrong : kPlain);
-      draw_bar(b.other, row(i) + 17, 8, kOther);
-    }
-    out.line(left, kFirst, left, row(names.size()), {"#333"});
-  }
-  return out.str();
 }
 
 }  // namespace aft::cli

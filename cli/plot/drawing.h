@@ -12,7 +12,8 @@
 
 namespace aft::cli {
 
-/// Escapes text for SVG and HTML.
+/// Escapes text for SVG and HTML, also control characters and bytes that are
+/// not UTF-8.
 std::string escaped(const std::string& text);
 
 using Path = std::vector<std::pair<double, double>>;

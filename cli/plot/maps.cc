@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "aft/base/counted.h"
 #include "aft/data/data.h"
 #include "aft/data/image_files.h"
 #include "aft/data/image_input.h"
@@ -56,7 +57,7 @@ void add_row(const at::Tensor& x, size_t layer, int64_t y0, int64_t x0,
 }
 std::string first_heads(int64_t heads, int64_t most) {
   return heads > most ? ", the first " + std::to_string(most) + " of " +
-                            std::to_string(heads) + " heads"
+                            base::counted(heads, "head")
                       : "";
 }
 
@@ -118,12 +119,17 @@ std::optional<Heatmaps> bias_maps(const torch::nn::Module& module,
   if (all[0].relative) {
     figure.quantity = "exp(w) - 1", figure.colours = Colours::kDiverging;
     figure.caption =
-        "exp(w) - 1 by the position of the key relative to the query" +
-        (first.dim() == 2 ? "" : first_heads(first.size(0), most)) + ".";
+        first.dim() == 2
+            ? "exp(w) - 1 of each head (down) by the position of the key "
+              "relative to the query (across), layer by layer."
+            : "exp(w) - 1 by the position of the key relative to the query, "
+              "layers down and heads across" +
+                  first_heads(first.size(0), most) + ".";
   } else {
     figure.quantity = "exp(w)", figure.colours = Colours::kSequential;
     figure.y_name = "t", figure.x_name = "j";
-    figure.caption = "exp(w) of query t (down) and key j (across)";
+    figure.caption =
+        "exp(w) of query t (down) and key j (across), layer by layer";
     if (model.value("pool", "") == "token")
       figure.caption += "; t = 0 and j = 0 are the class token";
     if (all[0].block > 1)
@@ -144,10 +150,10 @@ Heatmaps key_maps(models::ClassifierImpl& classifier,
   for (size_t l = 0; l < k.size(); ++l) add_row(k[l][0], l, 0, 0, figure);
   figure.title = "Keys of " + path.substr(path.find_last_of('/') + 1);
   figure.caption =
-      "Keys of all patches, by layer and " +
-      std::string(k[0].size(1) == classifier.config.width ? "channel"
-                                                          : "head") +
-      first_heads(k[0].size(1), most) + ".";
+      "Keys k of all patches of the image at the left, layers down and " +
+      std::string(k[0].size(1) == classifier.config.width ? "channels"
+                                                          : "heads") +
+      " across" + first_heads(k[0].size(1), most) + ".";
   figure.quantity = "k", figure.y_name = "row", figure.x_name = "column";
   figure.image = image;
   return figure;
@@ -185,12 +191,13 @@ Heatmaps attention_maps(models::ClassifierImpl& classifier,
   figure.caption =
       "Attention by the position of the key relative to the query, summed over "
       "queries and " +
-      std::to_string(used) +
-      " images and divided by the number of images times " +
+      base::counted(used, "image") +
+      " and divided by the number of images times " +
       (pairs ? "the queries that have a key at that position"
              : "all queries, " + std::to_string((mean.size(2) + 1) / 2 *
                                                 ((mean.size(3) + 1) / 2))) +
-      "; the class token is excluded" + first_heads(mean.size(1), most) + ".";
+      "; the class token is excluded. Layers down and heads across" +
+      first_heads(mean.size(1), most) + ".";
   figure.quantity = "attention", figure.y_name = "dy", figure.x_name = "dx";
   return figure;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,6 +11,7 @@
 #include "aft/io/file.h"
 #include "cli/plot/drawing.h"
 #include "cli/plot/page_assets.h"
+#include "cli/plot/text.h"
 
 namespace aft::cli {
 namespace {
@@ -92,28 +92,43 @@ std::string embedded(const Json& data) {
   return out + "</script>";
 }
 
-/// Escapes text for HTML and replaces control characters.
-std::string text(const std::string& given) {
-  std::string out;
-  for (const char c : given)
-    out +=
-        static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\t' ? '?' : c;
-  return escaped(out);
-}
-
-std::string image_tag(const io::Image& image, const std::string& png,
-                      const std::string& about) {
-  return "<img src=\"data:image/png;base64," + base64(png) + "\" width=\"" +
+std::string image_tag(const io::Image& image, const std::string& about) {
+  return "<img src=\"data:image/png;base64," +
+         base64(io::encode_png(image, about)) + "\" width=\"" +
          std::to_string(image.width) + "\" height=\"" +
-         std::to_string(image.height) + "\" alt=\"" + text(about) + "\">";
+         std::to_string(image.height) + "\" alt=\"" + escaped(about) + "\">";
 }
 
 std::string live(const std::string& inside, const Json& data,
                  const std::string& about) {
   return "<div class=\"plate live\" tabindex=\"0\" role=\"group\" "
          "aria-label=\"" +
-         text(about) + "; use the arrow keys to read values\">\n" + inside +
+         escaped(about) + "; use the arrow keys to read values\">\n" + inside +
          "\n" + embedded(data) + "\n</div>";
+}
+
+/// The image with its title above and its caption below, as a PNG file; the
+/// page shows both as text.
+std::string captioned_png(const io::Image& image, const std::string& name,
+                          const std::string& title,
+                          const std::string& caption) {
+  constexpr int64_t kLeast = 480, kMargin = 14, kTitle = 34, kLine = 21;
+  constexpr double kTitleText = 19, kText = 15;
+  const int64_t width = std::max(image.width, kLeast);
+  const double inner = static_cast<double>(width - 2 * kMargin);
+  const std::vector<std::string> lines = wrapped(caption, inner, kText);
+  Canvas out(static_cast<double>(width),
+             static_cast<double>(kTitle + image.height + kMargin +
+                                 kLine * static_cast<int64_t>(lines.size())));
+  out.text(kMargin, kTitle - 8, shortened(title, inner, kTitleText, true),
+           {kTitleText, Anchor::kStart, /*bold=*/true});
+  out.put(kTitle, 0, image);
+  double y = static_cast<double>(kTitle + image.height + 15);
+  for (const std::string& line : lines) {
+    out.text(kMargin, y, line, {kText});
+    y += kLine;
+  }
+  return io::encode_png(out.image(), name + ".png");
 }
 
 std::string squared(int64_t n) {
@@ -128,7 +143,6 @@ struct Ready {
 Ready ready(const Heatmaps& f) {
   const RenderedHeatmaps rendered = render(f);
   Ready out{f.name, f.title, f.caption, {}, {}};
-  out.png = io::encode_png(rendered.image, f.name + ".png");
   Json data{{"quantity", f.quantity},
             {"y", f.y_name},
             {"x", f.x_name},
@@ -165,14 +179,14 @@ Ready ready(const Heatmaps& f) {
   const std::string about = f.title + ": heat maps, " +
                             std::to_string(f.row_names.size()) + " x " +
                             std::to_string(f.column_names.size());
-  out.html = live(image_tag(rendered.image, out.png, about), data, f.title);
+  out.png = captioned_png(rendered.image, f.name, f.title, out.caption);
+  out.html = live(image_tag(rendered.image, about), data, f.title);
   return out;
 }
 
 Ready ready(const Chart& c) {
   Ready out{c.name, c.title, c.caption, {}, {}};
-  out.png = io::encode_png(plot_image(c.title, c.subtitle, c.panels),
-                           c.name + ".png");
+  out.png = io::encode_png(plot_image(c), c.name + ".png");
   Json data{{"panels", Json::array()},
             {"colours", Json::array()},
             {"points", Json::array()}};
@@ -185,19 +199,18 @@ Ready ready(const Chart& c) {
         {{"x", p.x_label}, {"y", p.y_label}, {"series", names}});
   }
   for (size_t i = 0; i < most; ++i) data["colours"].push_back(series_colour(i));
-  for (const PlottedPoint& p : plotted_points(c.panels)) {
+  for (const PlottedPoint& p : plotted_points(c)) {
     data["points"].push_back({p.panel, p.series, std::round(10 * p.x) / 10,
                               std::round(10 * p.y) / 10, p.value_x, p.value_y});
   }
-  out.html = live(plot_untitled(c.title, c.subtitle, c.panels), data, c.title);
+  out.html = live(plot_untitled(c), data, c.title);
   return out;
 }
 
 Ready ready(const ImageFigure& p) {
   Ready out{p.name, p.title, p.caption, {}, {}};
-  out.png = io::encode_png(p.image, p.name + ".png");
-  out.html =
-      "<div class=\"plate\">" + image_tag(p.image, out.png, p.title) + "</div>";
+  out.png = captioned_png(p.image, p.name, p.title, p.caption);
+  out.html = "<div class=\"plate\">" + image_tag(p.image, p.title) + "</div>";
   return out;
 }
 
@@ -234,27 +247,27 @@ std::string make_page(const std::string& title, const std::string& subtitle,
       "'unsafe-inline'\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, "
       "initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n<title>" +
-      text(title) + "</title>\n<style>" + kPageStyle +
-      "</style>\n</head>\n<body>\n<main>\n<header>\n<h1>" + text(title) +
+      escaped(title) + "</title>\n<style>" + kPageStyle +
+      "</style>\n</head>\n<body>\n<main>\n<header>\n<h1>" + escaped(title) +
       "</h1>\n";
   if (!subtitle.empty())
-    out += "<p class=\"subtitle\">" + text(subtitle) + "</p>\n";
+    out += "<p class=\"subtitle\">" + escaped(subtitle) + "</p>\n";
   if (!details.empty()) {
     out += "<dl>\n";
     for (const auto& [key, value] : details)
-      out += "<dt>" + text(key) + "</dt><dd>" + text(value) + "</dd>\n";
+      out += "<dt>" + escaped(key) + "</dt><dd>" + escaped(value) + "</dd>\n";
     out += "</dl>\n";
   }
   out += "</header>\n<nav aria-label=\"Figures\">\n<ol>\n";
   for (const Ready& f : figures)
     out += "<li><a href=\"#" + f.name + "\">" +
-           text(f.title.empty() ? f.name : f.title) + "</a></li>\n";
+           escaped(f.title.empty() ? f.name : f.title) + "</a></li>\n";
   out += "</ol>\n</nav>\n";
   for (size_t i = 0; i < figures.size(); ++i) {
     const Ready& f = figures[i];
-    out += "<section id=\"" + f.name + "\">\n<h2>" + text(f.title) +
+    out += "<section id=\"" + f.name + "\">\n<h2>" + escaped(f.title) +
            "</h2>\n<figure>\n" + f.html + "\n<figcaption><b>Figure " +
-           std::to_string(i + 1) + ".</b> " + text(f.caption) +
+           std::to_string(i + 1) + ".</b> " + escaped(f.caption) +
            "</figcaption>\n</figure>\n</section>\n";
   }
   return out +
@@ -273,8 +286,7 @@ void write_figures(const std::string& directory, const std::string& title,
                    const std::string& subtitle, const Details& details,
                    const std::vector<Figure>& figures) {
   const std::vector<Ready> all = all_ready(figures);
-  std::error_code ignored;  // writing the first file reports the error
-  std::filesystem::create_directories(directory, ignored);
+  io::make_directories(directory);
   for (const Ready& f : all)
     io::write_file(directory + "/" + f.name + ".png", f.png);
   io::write_file(directory + "/index.html",

@@ -13,17 +13,12 @@
 
 namespace aft::cli {
 
-/// An image to show as it is.
+/// An image to show as it is. All figures need a caption that says what they
+/// show.
 struct ImageFigure {
   std::string name;  ///< file name without .png
   std::string title, caption;
   io::Image image;
-};
-
-struct Chart {
-  std::string name;  ///< file name without .png
-  std::string title, subtitle, caption;
-  std::vector<Panel> panels;
 };
 
 using Figure = std::variant<Heatmaps, Chart, ImageFigure>;
@@ -43,9 +38,9 @@ inline constexpr int64_t kMostCells = 512;
 std::string page(const std::string& title, const std::string& subtitle,
                  const Details& details, const std::vector<Figure>& figures);
 
-/// Writes NAME.png for each figure, and index.html, to a directory, which is
-/// created if it does not exist. Throws what page throws, before anything is
-/// written, and io::Error.
+/// Writes NAME.png for each figure, with its title and caption, and index.html,
+/// to a directory, which is created with its parents if it does not exist.
+/// Throws what page throws, before anything is written, and io::Error.
 void write_figures(const std::string& directory, const std::string& title,
                    const std::string& subtitle, const Details& details,
                    const std::vector<Figure>& figures);

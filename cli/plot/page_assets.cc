@@ -23,6 +23,7 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 18px;
 dt { color: var(--soft); }
 dd { margin: 0; overflow-wrap: anywhere; }
 nav ol { margin: 16px 0 0; padding-left: 24px; columns: 16rem auto; }
+nav li { break-inside: avoid; overflow-wrap: anywhere; }
 section { margin-top: 36px; padding-top: 22px;
   border-top: 1px solid var(--line); }
 figure { margin: 0; }

@@ -58,7 +58,8 @@ std::vector<double> round_ticks(double low, double high) {
   for (const double factor : {2.0, 2.5, 2.0})
     if ((high - low) / step > 8) step *= factor;
   std::vector<double> out;
-  const double first = std::floor(low / step), last = std::ceil(high / step);
+  const double first = std::ceil(low / step - 1e-9),
+               last = std::floor(high / step + 1e-9);
   for (int i = 0; first + i <= last; ++i) out.push_back((first + i) * step);
   return out;
 }

@@ -26,7 +26,8 @@ double percentile(std::vector<float>& values, double part);
 Scale make_scale(const std::vector<const std::vector<float>*>& values,
                  Colours colours, double low, double high);
 
-/// Four to ten round numbers that cover [low, high], where low < high.
+/// Three to nine round numbers in [low, high], where low < high; low and high
+/// themselves if they are too close to each other for that.
 std::vector<double> round_ticks(double low, double high);
 
 }  // namespace aft::cli

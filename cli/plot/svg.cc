@@ -1,6 +1,7 @@
 // Renders drawings to SVG.
 #include <cstdio>
 
+#include "aft/base/escape.h"
 #include "cli/plot/drawing.h"
 
 namespace aft::cli {
@@ -26,7 +27,7 @@ std::string dashes(const Stroke& stroke) {
 
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : text)
+  for (const char c : base::terminal_safe(text))
     out += c == '&'   ? "&amp;"
            : c == '<' ? "&lt;"
            : c == '>' ? "&gt;"

@@ -21,11 +21,9 @@ void write_curve(const std::string& directory);
 Chart run_chart(const std::string& directory);
 
 /// The validation loss in bits (for classifiers: top-1) of at most kMostCurves
-/// runs, against the step and against training time. Throws std::runtime_error
-/// if a run has no validation results yet.
+/// runs, against the step and against training time. Throws UsageError if they
+/// are of different tasks and std::runtime_error if a run has no validation
+/// results yet.
 Chart runs_chart(const std::vector<std::string>& directories);
-
-/// Renders a chart as a complete SVG file.
-std::string svg(const Chart& chart);
 
 }  // namespace aft::cli

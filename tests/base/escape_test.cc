@@ -1,10 +1,22 @@
-// Escaping of hostile text in messages.
+// Escaping of hostile text in messages, and counts in them.
 #include "aft/base/escape.h"
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
+#include "aft/base/counted.h"
+
 namespace aft::base {
 namespace {
+
+TEST(Text, Counted) {
+  EXPECT_EQ(counted(1, "thread"), "1 thread");
+  EXPECT_EQ(counted(2, "thread"), "2 threads");
+  EXPECT_EQ(counted(size_t{0}, "image"), "0 images");
+  EXPECT_EQ(counted(int64_t{1}, "process"), "1 process");
+  EXPECT_EQ(counted(3, "class"), "3 classes");
+}
 
 TEST(Text, Printable) {
   EXPECT_EQ(printable("a b~"), "a b~");

@@ -278,7 +278,7 @@ class Cli(unittest.TestCase):
             self.assertAlmostEqual(ratio, row["speedup"])
             self.assertGreater(row["memory_share"], 0)
         out, err = self.bench(*words)
-        self.assertIn("1 threads, batch 2", out)
+        self.assertIn("1 thread, batch 2", out)
         self.assertEqual(len(CLASSIFIERS), len(lines_of(out, "imagenet-")))
         for row in rows:
             (line,) = lines_of(out, row["preset"] + " ")

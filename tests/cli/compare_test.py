@@ -1,7 +1,11 @@
 """`aft compare` and `aft-bench mixers`: output, resuming after interruption, and
 usage errors. Argument: the program."""
 
+import html
 import json
+import re
+import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -100,6 +104,9 @@ class TestCompare(ProgramTest):
             self.assertEqual(row["paper_test"], said["test"])
             self.assertEqual(row["paper_rate"], said["iterations_per_second"])
             self.assertEqual(row["paper_gb"], said["gb_per_gpu"])
+        page = (self.work / "compared/report.html").read_text()
+        for column in ("test", "steps/s", "gb"):
+            self.assertIn(f"<th>paper: {column}</th>", page)
 
     def test_training(self):
         words = [*TWO, *SMALL, *sets(train__save_every=2, train__batch_size=2)]
@@ -111,8 +118,41 @@ class TestCompare(ProgramTest):
             self.assertTrue((out / row["name"] / "model.safetensors").exists())
         page = (out / "report.html").read_text()
         self.assertEqual(page.count("<svg"), 2)  # bars and curves
+        # Columns without figures are hidden.
+        self.assertNotIn("paper", page)
+        self.assertNotIn("<td>-</td>", page)
         self.succeed("compare", TWO[0], "--seconds", 1, "--repeat", 1, *SMALL,
                      "--out", self.work / "short")  # fmt: skip
+
+    def test_command(self):
+        """The report shows the command that repeats the comparison."""
+        mine = self.work / "my system's.json"
+        mine.write_text('{"base": "%s"}' % TWO[0])
+        data = self.work / "a text"
+        data.write_text("To be, or not to be. " * 200)
+        self.succeed(
+            "compare", mine, "--steps", 3, "--batch", 2, "--data", data, "--threads",
+            1, *SMALL, "--out", self.work / "one", cwd=self.work,
+        )  # fmt: skip
+        page = (self.work / "one/report.html").read_text()
+        command = html.unescape(re.search(r"<pre>(.*?)</pre>", page, re.S).group(1))
+        words = shlex.split(command)
+        self.assertEqual(words[:3], ["aft", "compare", str(mine)])
+        for option in ("--steps", "--batch", "--data", "--set", "--threads", "--out"):
+            self.assertIn(option, words)
+        shutil.copytree(self.work / "one", self.work / "two")
+        (self.work / "two/compare.json").unlink()
+        words[words.index("--out") + 1] = str(self.work / "two")
+        # The runs are complete, and no setting differs.
+        self.succeed(*words[1:])
+        one, two = (json.loads((self.work / d / "compare.json").read_text())
+                    for d in ("one", "two"))  # fmt: skip
+        self.assertEqual(one["settings"], two["settings"])
+        self.assertEqual([s["loss"] for s in one["systems"]],
+                         [s["loss"] for s in two["systems"]])  # fmt: skip
+        # The same command does nothing again.
+        words[words.index("--out") + 1] = str(self.work / "one")
+        self.assertIn("already done", self.succeed(*words[1:]).stderr)
 
     def test_resuming(self):
         """A comparison that is interrupted in its first system, by SIGINT and by
@@ -204,8 +244,9 @@ class TestCompare(ProgramTest):
         self.fails(2, ["--speed", "--steps"], "compare", *TWO, "--speed",
                    "--steps", 5)  # fmt: skip
         self.fails(2, ["--data"], "compare", *TWO, "--speed", "--data", "x")
-        self.fails(1, ["/nowhere/at/all"], "compare", *TWO, "--speed", "--out",
-                   "/nowhere/at/all")  # fmt: skip
+        (self.work / "file").write_text("")
+        out = self.work / "file/compared"
+        self.fails(1, [out], "compare", *TWO, "--speed", "--out", out)
         broken = self.work / "broken"
         broken.mkdir()
         (broken / "compare.json").write_text('{"settings": 1')

@@ -174,11 +174,18 @@ TEST(Scale, IsNeverEmpty) {
 
 TEST(Scale, RoundTicks) {
   const auto ticks = round_ticks(-0.93, 1.21);
-  ASSERT_EQ(ticks.size(), 6u);
-  EXPECT_NEAR(ticks[1] - ticks[0], 0.5, 1e-12);
-  EXPECT_LE(ticks.front(), -0.93);
-  EXPECT_GE(ticks.back(), 1.21);
+  ASSERT_EQ(ticks.size(), 4u);
+  for (size_t i = 0; i < ticks.size(); ++i)
+    EXPECT_NEAR(ticks[i], -0.5 + 0.5 * double(i), 1e-12);
+  EXPECT_EQ(round_ticks(0, 12), (std::vector<double>{0, 2, 4, 6, 8, 10, 12}));
   EXPECT_EQ(round_ticks(1, std::nextafter(1, 2)).size(), 2u);
+  for (double high = 1.001; high < 3; high *= 1.01) {
+    const auto some = round_ticks(1, high);
+    EXPECT_GE(some.size(), 3u) << high;
+    EXPECT_LE(some.size(), 9u) << high;
+    EXPECT_GE(some.front(), 1 - 1e-9);
+    EXPECT_LE(some.back(), high + 1e-9);
+  }
 }
 
 // ---- Heat maps --------------------------------------------------------------
@@ -344,6 +351,36 @@ TEST(Heatmaps, SeparateScales) {
   const Place& first = shared.places[0];
   EXPECT_EQ(pixel(shared.image, first.top, first.left + first.width - 1),
             colour(f.colours, 0.001));
+}
+
+/// Nothing reaches the edge of the image, whatever the length of the names.
+TEST(Heatmaps, TextsAreNotClipped) {
+  for (const char* name : {"", "h", "a name of medium length",
+                           "a name that is longer than a map and its bar"}) {
+    for (const int64_t side : {1, 3, 40}) {
+      for (const size_t columns : {1, 5, 40}) {
+        Heatmaps f = figure(2, columns, side, side);
+        for (auto* names : {&f.row_names, &f.column_names})
+          for (std::string& n : *names) n = name;
+        for (Map& m : f.maps) m.name = name;
+        f.quantity = name;
+        for (const bool each : {false, true}) {
+          f.each = each;
+          const io::Image image = render(f).image;
+          const auto at_edge = [&](int64_t y, int64_t x) {
+            return std::min({y, x, image.height - 1 - y, image.width - 1 - x}) <
+                   4;
+          };
+          int64_t inked = 0;
+          for (int64_t y = 0; y < image.height; ++y)
+            for (int64_t x = 0; x < image.width; ++x)
+              inked +=
+                  at_edge(y, x) && pixel(image, y, x) != Rgb{255, 255, 255};
+          EXPECT_EQ(inked, 0) << name << " " << side << " " << columns;
+        }
+      }
+    }
+  }
 }
 
 TEST(Heatmaps, Deterministic) {

@@ -6,12 +6,11 @@ import math
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 from pathlib import Path
 
 from images import RECORD, cifar, folder, jpeg, noise, png, read_png
-from program import AFT, ProgramTest, aft, lines_of, main, metrics, sets
+from program import ProgramTest, aft, lines_of, main, metrics, on_terminal, sets
 
 PRESET = "image-aft-local-4x128"
 HEIGHT, WIDTH = 4, 6  # of the images of SMALL
@@ -179,7 +178,7 @@ class TestImages(ProgramTest):
         said = self.succeed(
             "eval", self.expert, "--data", self.work / "other", "--images", 1
         ).stdout
-        self.assertRegex(said, r"bits/dim \d+\.\d{4} on test, 1 images of 4x6")
+        self.assertRegex(said, r"bits/dim \d+\.\d{4} on test, 1 image of 4x6")
         self.assertGreater(float(said.split("bits/dim ")[1].split()[0]), 8)
 
     def test_a_run_keeps_its_data_and_size(self):
@@ -291,19 +290,7 @@ class TestImages(ProgramTest):
         self.assertEqual(before, self.grid.read_bytes())
 
     def test_progress_on_a_terminal(self):
-        ours, theirs = os.openpty()
-        self.addCleanup(os.close, ours)
-        run = subprocess.Popen(
-            [AFT, "sample", self.model, "--out", self.grid],
-            stdout=subprocess.DEVNULL, stderr=theirs,
-        )  # fmt: skip
-        os.close(theirs)
-        seen = ""
-        try:
-            while True:  # ends with an error once the program has exited
-                seen += os.read(ours, 4096).decode()
-        except OSError:
-            self.assertEqual(run.wait(timeout=60), 0, seen)
+        seen = on_terminal(80, "sample", self.model, "--out", self.grid, TERM="xterm")
         self.assertIn(f"/{16 * 3 * HEIGHT * WIDTH} sub-pixels", seen)
         self.assertIn("\r", seen)
         self.assertTrue(seen.endswith("\r\033[K"), seen)  # the line is cleared

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "aft/io/safetensors.h"
+#include "tests/cli/pixels.h"
 
 namespace aft::cli {
 namespace {
@@ -209,6 +210,7 @@ TEST(Page, EscapesTexts) {
   const std::string good = page("", "", {{"", ""}},
                                 {heatmaps(2, 2), chart(), image_figure()}),
                     html = page(bad, bad, {{bad, bad}}, {f, c, p});
+  EXPECT_NE(html.find("\\xff"), std::string::npos);
   for (const char* tag : {"<script", "</script>", "<img", "<section", "<svg"})
     EXPECT_EQ(between(html, tag, ">").size(), between(good, tag, ">").size())
         << tag;
@@ -236,14 +238,25 @@ TEST(Page, Files) {
   const std::string out = (root / "new/plots").string();
   write_figures(out, "t", "s", {}, figures);
   EXPECT_EQ(read(out + "/index.html"), page("t", "s", {}, figures));
-  EXPECT_EQ(io::read_image(out + "/biases.png").rgb,
-            render(heatmaps(5, 7)).image.rgb);
-  EXPECT_EQ(read(out + "/sample.png"),
-            io::encode_png(image_figure().image, ""));
-  EXPECT_EQ(io::read_image(out + "/sample.png").rgb, image_figure().image.rgb);
-  const Chart c = chart();
-  EXPECT_EQ(io::read_image(out + "/curves.png").rgb,
-            plot_image(c.title, c.subtitle, c.panels).rgb);
+  // The files also have the title, above, and the caption, below.
+  const io::Image inner = render(heatmaps(5, 7)).image,
+                  outer = io::read_image(out + "/biases.png");
+  EXPECT_EQ(outer.width, std::max<int64_t>(inner.width, 480));
+  constexpr int64_t kTitle = 34;
+  ASSERT_GT(outer.height, kTitle + inner.height + 15);
+  for (int64_t y = 0; y < inner.height; ++y)
+    for (int64_t x = 0; x < inner.width; ++x)
+      ASSERT_EQ(pixel(outer, y + kTitle, x), pixel(inner, y, x));
+  const auto is_blank = [&](int64_t from, int64_t to) {
+    for (int64_t y = from; y < to; ++y)
+      for (int64_t x = 0; x < outer.width; ++x)
+        if (pixel(outer, y, x) != Rgb{255, 255, 255}) return false;
+    return true;
+  };
+  EXPECT_FALSE(is_blank(0, kTitle));
+  EXPECT_FALSE(is_blank(kTitle + inner.height, outer.height));
+  EXPECT_GT(io::read_image(out + "/sample.png").height, kTitle + 1);
+  EXPECT_EQ(io::read_image(out + "/curves.png").rgb, plot_image(chart()).rgb);
   EXPECT_EQ(std::distance(fs::directory_iterator(out), {}), 4);
   EXPECT_THROW(write_figures(out + "/index.html/x", "", "", {}, figures),
                io::Error);

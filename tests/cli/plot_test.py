@@ -154,6 +154,10 @@ class TestFiles(PlotTest):
                 page = (out / "index.html").read_text()
                 for figure in figures:
                     self.assertIn(f'<section id="{figure}">', page)
+                captions = re.findall(r"Figure \d+\.</b> (.*?)</figcaption>", page)
+                self.assertEqual(len(captions), len(figures))
+                for caption in captions:
+                    self.assertRegex(caption, r"^\S.{20,}\.$")
                 shutil.rmtree(out)
 
     def test_values(self):
@@ -210,7 +214,27 @@ class TestFiles(PlotTest):
         self.assertIn(str(data), note)
         self.assertIn("--completions 0", note)
         done = self.succeed("plot", model, "--out", out, "--completions", 0)
-        self.assertEqual(done.stderr, "")
+        self.assertEqual(lines_of(done.stderr, "note: "), [])
+
+    def test_weights(self):
+        """A run that was stopped before its first validation has only a checkpoint."""
+        young = self.work / "young"
+        shutil.copytree(SHARED / "conv", young)
+        (young / "model.safetensors").unlink()
+        out = self.work / "new/deep/plots"
+        done = self.succeed("plot", young, "--out", out)
+        (said,) = lines_of(done.stderr, "weights of step")
+        self.assertTrue(said.startswith(f"{young}: weights of step 12, "), said)
+        self.assertEqual(names(out), ["biases.png", "curve.png", "index.html"])
+        checkpoint = young / "state/checkpoint.safetensors"
+        checkpoint.unlink()
+        for option in ("--image", "--images"):
+            self.fails(2, [option + " ", young / "model.safetensors", checkpoint],
+                       "plot", young, option, PHOTOS)  # fmt: skip
+        done = self.succeed("plot", young)
+        self.assertEqual(names(young / "plots"), ["curve.png", "index.html"])
+        (note,) = lines_of(done.stderr, "note: ")
+        self.assertIn(str(young / "model.safetensors"), note)
 
     def test_missing_runs(self):
         """Errors come before anything is drawn."""
@@ -250,15 +274,9 @@ class TestFiles(PlotTest):
         for option, value in (("--limit", 4), ("--divisor", "queries")):
             self.fails(2, [option, "--images"], "plot", SHARED / "attention",
                        option, value)  # fmt: skip
-        young = self.work / "young"
-        shutil.copytree(SHARED / "conv", young)
-        (young / "model.safetensors").unlink()
-        for option in ("--image", "--images"):
-            self.fails(2, [option + " ", young / "model.safetensors"], "plot", young,
-                       option, PHOTOS)  # fmt: skip
-        done = self.succeed("plot", young)
-        self.assertEqual(names(young / "plots"), ["curve.png", "index.html"])
-        self.assertIn(str(young / "model.safetensors"), done.stderr)
+        (self.work / "file").write_text("")
+        out = self.work / "file/plots"
+        self.fails(1, [out], "plot", SHARED / "conv", "--out", out)
         self.fails(1, ["missing.png"], "plot", SHARED / "conv", "--image",
                    self.work / "missing.png")  # fmt: skip
         empty = self.work / "empty"
@@ -278,9 +296,12 @@ class TestPage(PlotTest):
 
     def check(self, out):
         """All figures are shown, without errors and without external requests."""
-        shown = self.browser.images()
-        for name, *pixels in shown:
-            self.assertEqual(tuple(pixels), size(out / (name + ".png")), name)
+        for name, width, height in self.browser.images():
+            # The files also have the title and the caption.
+            file_width, file_height = size(out / (name + ".png"))
+            self.assertEqual(file_width, max(width, 480), name)
+            self.assertGreater(file_height, height + 50, name)
+            self.assertGreater(min(width, height), 0, name)
         files = [path.stem for path in out.glob("*.png")]
         self.assertEqual(sorted(self.browser.sections()), sorted(files))
         self.assertEqual(self.browser.errors(), [])
@@ -361,7 +382,7 @@ class TestPage(PlotTest):
         lines = self.browser.hover_point("curve", 0)
         self.assertEqual(lines[0], "training")
         self.assertRegex(lines[1], r"^step: \d+$")
-        self.assertRegex(lines[2], r"^bits: " + NUMBER + "$")
+        self.assertRegex(lines[2], r"^bits per symbol: " + NUMBER + "$")
 
 
 if __name__ == "__main__":

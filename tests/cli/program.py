@@ -44,6 +44,28 @@ def aft(*arguments, errors="strict", program=AFT, **options):
     return done
 
 
+def on_terminal(columns, *arguments, **variables):
+    """Runs a command with stderr on a terminal of this width (0: unknown) and only
+    these environment variables besides PATH and the like. Returns its stderr."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("TERM", "COLUMNS")}
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    with subprocess.Popen(
+        [AFT, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=theirs,
+        env=kept | variables,
+    ) as run:  # fmt: skip
+        os.close(theirs)
+        seen = b""
+        try:
+            while True:  # ends with an error once the program has exited
+                seen += os.read(ours, 4096)
+        except OSError:
+            os.close(ours)
+    if run.returncode != 0:
+        raise AssertionError(seen)
+    return seen.decode()
+
+
 def sets(**keys):
     """Converts model__width=16 to --set model.width=16."""
     words = (f"{key.replace('__', '.')}={value}" for key, value in keys.items())

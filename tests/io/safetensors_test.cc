@@ -274,7 +274,7 @@ TEST_F(SafeTensorsTest, RejectsGapsAndOverlaps) {
   expect_bad_header(two("[0,2]", "[2,4]"), 3,
                     "tensor 'b': data_offsets [2, 4] must lie in the data, got "
                     "3 bytes of data (truncated file?)");
-  expect_bad_header("{}", 1, "at offset 0, got 1 bytes");
+  expect_bad_header("{}", 1, "at offset 0, got 1 byte of data");
   std::string ones = "[1";
   for (int i = 0; i < 64; ++i) ones += ",1";
   expect_bad_header("{" + entry("a", "U8", ones + "]", "[0,1]") + "}", 1,
