@@ -1,8 +1,5 @@
 #include "bench/bench.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <iostream>
 
 #include "cli/measure/measure.h"
@@ -94,12 +91,6 @@ std::string SystemResult::peak_cell() const {
 
 std::string SystemResult::memory_cell(double target) const {
   return memory > 0 ? verdict(memory, target, true) : "-";
-}
-
-void check_writable(const std::string& command, const std::string& path) {
-  if (!std::ofstream(path, std::ios::app))
-    throw std::runtime_error(command + ": cannot write the plot to " + path +
-                             ": " + std::strerror(errno));
 }
 
 }  // namespace aft::bench

@@ -102,8 +102,4 @@ void compare_with_attention(std::vector<Result>& systems) {
   }
 }
 
-/// Throws std::runtime_error if the file cannot be written. Called before
-/// measurements that take minutes.
-void check_writable(const std::string& command, const std::string& path);
-
 }  // namespace aft::bench

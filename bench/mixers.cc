@@ -124,7 +124,7 @@ void run(const Options& o) {
     if (std::find(all.begin(), all.end(), kind) == all.end())
       throw UsageError("mixers: there is no mixer '" + kind +
                        "'; nearest: " + base::nearest(kind, all));
-  if (!o.plot.empty()) check_writable("mixers", o.plot);
+  if (!o.plot.empty()) io::prepare_file(o.plot);
   std::vector<int64_t> lengths, widths;
   for (int64_t T = o.quick ? 64 : 256; T <= (o.quick ? 256 : 8192); T *= 2)
     lengths.push_back(T);
@@ -256,8 +256,9 @@ void add_mixers(CLI::App& app) {
   command->add_option("mixers", o->presets, "Default: all");
   command
       ->add_option("--plot", o->plot,
-                   "Write a plot of time and memory against T")
-      ->type_name("SVG");
+                   "Write a plot of time and memory against T, an SVG file")
+      ->check(cli::ends_in(".svg"))
+      ->type_name("FILE");
   add_common(*command, *o, "3", "Small sizes");
   command->footer(
       "Each point is measured in a separate process. A series ends before a "

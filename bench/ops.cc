@@ -157,9 +157,10 @@ void add_ops(CLI::App& app) {
   scaling->excludes(memory);
   command
       ->add_option("--plot", o->plot,
-                   "Write the results of --scaling as a plot")
+                   "Write the results of --scaling as a plot, an SVG file")
       ->needs(scaling)
-      ->type_name("SVG");
+      ->check(cli::ends_in(".svg"))
+      ->type_name("FILE");
   command->footer(
       "Times are medians of repetitions in which aft and the rival alternate; "
       "float, inputs from N(0, 1).\n"

@@ -131,7 +131,7 @@ std::string to_plot(const std::vector<ScalingLine>& lines, const Points& points,
 void bench_scaling(const OpsOptions& options) {
   const std::vector<ScalingLine> lines = options.matching(
       all_lines(), [](const ScalingLine& line) { return line.name; });
-  if (!options.plot.empty()) check_writable("ops", options.plot);
+  if (!options.plot.empty()) io::prepare_file(options.plot);
 
   std::vector<int64_t> lengths;
   const int64_t shortest = options.quick ? 512 : 1024,

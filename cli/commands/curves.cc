@@ -160,17 +160,13 @@ void add_curves(CLI::App& app) {
   command->add_option("runs", o->runs, "Run directories, at most 16")
       ->required();
   add_text(*command, "--out", o->out, "FILE",
-           "SVG file, a name that ends in .svg; default: curves.svg");
+           "SVG file, a name that ends in .svg; default: curves.svg")
+      ->check(ends_in(".svg"));
   command->footer("Example:\n  aft curves runs/* --out curves.svg");
   command->callback([o] {
     if (o->runs.size() > kMostCurves)
       throw UsageError("curves: expected at most 16 runs, got " +
                        std::to_string(o->runs.size()));
-    const std::string ending = ".svg";
-    if (o->out.size() < ending.size() ||
-        o->out.compare(o->out.size() - ending.size(), ending.size(), ending) !=
-            0)
-      throw UsageError("curves: --out must end in .svg, got " + o->out);
     const Chart chart = runs_chart(o->runs);
     io::prepare_file(o->out);
     io::write_file(o->out, plot(chart));
