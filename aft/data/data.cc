@@ -19,8 +19,9 @@ int split_number(const std::string& name) {
   if (name == "valid") return 1;
   if (name == "test") return 2;
   if (name == "all") return 3;
-  throw DataError("the split (--split) must be train, valid, test or all, got '" +
-                  name + "'");
+  throw DataError(
+      "the split (--split) must be train, valid, test or all, got '" + name +
+      "'");
 }
 
 uint64_t Order::random(int64_t example) const {

@@ -28,9 +28,9 @@ void save_tensors(const std::string& path, const NamedTensors& tensors,
 
 /// Fills `tensors` from a file, which must hold each of them with the same
 /// shape and type and only finite values, and, unless `more`, no others. Either
-/// all tensors are filled or none. Returns the metadata. Throws io::Error, which names the
-/// file, the tensor, and what was expected and found; also if the file has a
-/// checksum that does not match.
+/// all tensors are filled or none. Returns the metadata. Throws io::Error,
+/// which names the file, the tensor, and what was expected and found; also if
+/// the file has a checksum that does not match.
 std::map<std::string, std::string> load_tensors(const std::string& path,
                                                 const NamedTensors& tensors,
                                                 bool more = false);
