@@ -85,6 +85,10 @@ TEST(RawImages, Cifar) {
   EXPECT_EQ(all.valid().count, 300);
   EXPECT_EQ(all.test().count, 10000);
   EXPECT_EQ(all.split("valid").data, all.train()[19700]);
+  EXPECT_EQ(all.split("all").data, all.train().data);
+  EXPECT_EQ(all.split("all").count,
+            all.train().count + all.valid().count + all.test().count);
+  EXPECT_TRUE(all.has_test());
   EXPECT_THROW(all.split("dev"), DataError);
   for (const ImagePart& part : {all.train(), all.test()}) {
     EXPECT_EQ(part.size, 3072);

@@ -40,7 +40,9 @@ TEST(LabelledFolders, TrainAndVal) {
   EXPECT_EQ(all.name(0), path + "/train/n01/deep/er/c.jpg");
   EXPECT_EQ(all.name(5), path + "/val/n10/e.png");
   expect_partition(all);
-  EXPECT_EQ(&all.split("test"), &all.test());
+  EXPECT_EQ(all.split("test"), all.test());
+  EXPECT_EQ(all.split("all"), (LabelledPart{0, 1, 2, 3, 4, 5}));
+  EXPECT_TRUE(all.has_test());
   EXPECT_THROW(all.split("val"), DataError);
   EXPECT_EQ(LabelledImages::open(path + "/", 0).fingerprint(),
             all.fingerprint());

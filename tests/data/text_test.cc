@@ -69,6 +69,9 @@ TEST(Text, SplitsAndModes) {
   EXPECT_EQ(eos.codec().byte_of(eos.codec().symbol_of('\n')), '\n');
   EXPECT_THROW(Text::from("a", "words"), DataError);
   EXPECT_THROW(Text::open("/nowhere", "bytes"), DataError);
+  EXPECT_EQ(bytes.split("all").data, bytes.train().data);
+  EXPECT_EQ(bytes.split("all").size,
+            bytes.train().size + bytes.valid().size + bytes.test().size);
   EXPECT_THROW(bytes.split("dev"), DataError);
 }
 
