@@ -65,13 +65,14 @@ class TestBench(ProgramTest):
         self.assertEqual(8192 // 256, row["batch"])
 
     def test_wrong_calls(self):
-        self.fails(1, ["'text-aft-lokal'"], "bench", "text-aft-lokal")
+        self.fails(2, ["'text-aft-lokal'"], "bench", "text-aft-lokal")
         self.fails(1, ["model.width"], "bench", "text-aft-local-4x128", "--set",
                    "model.width=-1")  # fmt: skip
         torn = self.work / "torn"
         self.train_on_text(torn)
-        (torn / "model.safetensors").unlink()
-        self.fails(1, [torn / "model.safetensors"], "bench", torn)
+        for file in ("model.safetensors", "state/checkpoint.safetensors"):
+            (torn / file).unlink()
+        self.fails(1, [torn / "model.safetensors", "has no weights"], "bench", torn)
 
 
 if __name__ == "__main__":

@@ -163,10 +163,10 @@ TEST(LabelledFolders, Errors) {
   EXPECT_EQ(LabelledImages::open(path, 0).count(), 2);
 
   fs::create_directories(path + "/val/ant");
-  expect_error(path, {path + "/val/ant: expected one of the 1 classes"});
+  expect_error(path, {path + "/val/ant: expected one of the 1 class"});
   fs::remove(path + "/val/ant");
   fs::create_directories(path + "/val/dog");
-  expect_error(path, {path + "/val/dog: expected one of the 1 classes in "
+  expect_error(path, {path + "/val/dog: expected one of the 1 class in "
                              "train/, got 'dog'"});
   fs::create_directories(path + "/train/dog/empty");
   write(path + "/train/dog/a.gif", "GIF89a");

@@ -80,8 +80,9 @@ TEST(Weights, FingerprintsTellTensorsApart) {
   EXPECT_NE(one, fingerprint({{"y", x}}));
   EXPECT_NE(one, fingerprint({{"x", x.view({3, 2})}}));
   EXPECT_NE(one, fingerprint({{"x", x.to(at::kDouble)}}));
-  EXPECT_NE(one, fingerprint({{"x", at::ones({2, 3}).index_fill_(
-                                        0, at::tensor({1}), 1.0000001)}}));
+  EXPECT_NE(one,
+            fingerprint({{"x", at::ones({2, 3}).index_fill_(
+                                   0, at::ones({1}, at::kLong), 1.0000001)}}));
 }
 
 TEST(Weights, RejectsOtherTensors) {
