@@ -1,6 +1,7 @@
 #include "cli/image_grid.h"
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -74,12 +75,10 @@ ImageList masked(ImageList given, int64_t size) {
   return given;
 }
 
-void draw_images(const tasks::ImageModel& model, tasks::Sampling sampling,
-                 const ImageList& given, int64_t batch,
-                 const std::function<void(const ImageList&)>& show) {
+ImageList draw_images(const tasks::ImageModel& model, tasks::Sampling sampling,
+                      const ImageList& given, int64_t batch) {
   const int64_t all = static_cast<int64_t>(given.size()), T = model.size();
-  ImageList out = masked(given, T);
-  show(out);
+  ImageList out;
   ProgressMeter meter("sub-pixels");
   for (int64_t first = 0; first < all; first += batch) {
     const int64_t count = std::min(batch, all - first);
@@ -90,16 +89,15 @@ void draw_images(const tasks::ImageModel& model, tasks::Sampling sampling,
         [&](int64_t done, int64_t) {
           meter.show(first * T + done * count, all * T);
         });
-    std::move(part.begin(), part.end(), out.begin() + first);
-    show(out);
+    std::move(part.begin(), part.end(), std::back_inserter(out));
   }
+  return out;
 }
 
-void draw_completions(const tasks::ImageModel& model,
-                      const tasks::Sampling& sampling,
-                      const data::ImagePart& part, const Completions& what,
-                      int64_t width, int64_t batch, int64_t scale,
-                      const std::function<void(const io::Image&)>& show) {
+io::Image draw_completions(const tasks::ImageModel& model,
+                           const tasks::Sampling& sampling,
+                           const data::ImagePart& part, const Completions& what,
+                           int64_t width, int64_t batch, int64_t scale) {
   ImageList top, given;
   for (int64_t i = 0; i < what.count; ++i) {
     const uint8_t* image = part[what.first + i];
@@ -108,11 +106,13 @@ void draw_completions(const tasks::ImageModel& model,
   for (int64_t t = 0; t < what.times; ++t)
     given.insert(given.end(), top.begin(), top.end());
   top = masked(std::move(top), part.size);
-  draw_images(model, sampling, given, batch, [&](const ImageList& images) {
+  const auto grid = [&](const ImageList& completions) {
     ImageList all = top;
-    all.insert(all.end(), images.begin(), images.end());
-    show(image_grid(all, part.size / (3 * width), width, what.count, scale));
-  });
+    all.insert(all.end(), completions.begin(), completions.end());
+    return image_grid(all, part.size / (3 * width), width, what.count, scale);
+  };
+  grid(masked(given, part.size));  // fails before sampling if it is too large
+  return grid(draw_images(model, sampling, given, batch));
 }
 
 }  // namespace aft::cli

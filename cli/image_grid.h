@@ -38,11 +38,9 @@ io::Image image_grid(const ImageList& images, int64_t height, int64_t width,
 ImageList masked(ImageList given, int64_t size);
 
 /// Samples one image for each prefix in `given`, `batch` images at a time, with
-/// progress on stderr. Calls `show` with all images before the first batch and
-/// after every batch; images not sampled yet are masked.
-void draw_images(const tasks::ImageModel& model, tasks::Sampling sampling,
-                 const ImageList& given, int64_t batch,
-                 const std::function<void(const ImageList&)>& show);
+/// progress on stderr.
+ImageList draw_images(const tasks::ImageModel& model, tasks::Sampling sampling,
+                      const ImageList& given, int64_t batch);
 
 /// Which images to complete: `count` images from index `first`, each `times`
 /// times.
@@ -52,12 +50,10 @@ struct Completions {
 };
 
 /// Draws a grid of completions: the masked images in the first row, then one
-/// row per repetition. Calls `show` with the grid before the first batch and
-/// after every batch.
-void draw_completions(const tasks::ImageModel& model,
-                      const tasks::Sampling& sampling,
-                      const data::ImagePart& part, const Completions& what,
-                      int64_t width, int64_t batch, int64_t scale,
-                      const std::function<void(const io::Image&)>& show);
+/// row per repetition.
+io::Image draw_completions(const tasks::ImageModel& model,
+                           const tasks::Sampling& sampling,
+                           const data::ImagePart& part, const Completions& what,
+                           int64_t width, int64_t batch, int64_t scale);
 
 }  // namespace aft::cli

@@ -40,8 +40,13 @@ base::Json with_sets(base::Json given, const base::Json& config,
         known.push_back("model." + key);
   try {
     for (const std::string& set : sets) {
-      const base::Json change =
-          base::assignment(set, known, tasks::renamed_keys());
+      const base::Json change = [&] {
+        try {
+          return base::assignment(set, known, tasks::renamed_keys());
+        } catch (const base::ConfigError& e) {
+          throw UsageError("--set: " + std::string(e.what()));
+        }
+      }();
       if (tasks::task_kind(change.contains("task") ? change : config).name !=
           kind.name)
         throw base::ConfigError("task is " + kind.name +
@@ -55,7 +60,7 @@ base::Json with_sets(base::Json given, const base::Json& config,
     }
     return kind.complete(given);
   } catch (const base::ConfigError& e) {
-    throw UsageError("--set: " + std::string(e.what()));
+    throw base::ConfigError("--set: " + std::string(e.what()));
   }
 }
 

@@ -16,7 +16,7 @@
 namespace aft::cli {
 
 // Each of these returns a complete configuration with the `--set` assignments
-// applied. Throws ConfigError; UsageError for a wrong assignment.
+// applied. Throws ConfigError; UsageError for a wrong or unknown key.
 
 /// Of a preset or of a JSON file.
 base::Json preset_config(const std::string& what,

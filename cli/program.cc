@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <malloc.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,7 +61,8 @@ void keep_memory() {
 std::string hint(const CLI::App& app) {
   std::string command = app.get_name();
   const CLI::App* at = &app;
-  while (!at->get_subcommands().empty()) {
+  while (!at->get_subcommands().empty() &&
+         !at->get_subcommands()[0]->get_group().empty()) {
     at = at->get_subcommands()[0];
     command += " " + at->get_name();
   }
@@ -202,6 +204,7 @@ int run_program(CLI::App& app, int argc, const char* const* argv) {
   program_name = app.get_name();
   try {
     keep_memory();
+    signal(SIGXFSZ, SIG_IGN);  // a file that is too large is then an error
     tasks::install_memory_limit();
     set_threads(0);
     return run(app, argc, argv);

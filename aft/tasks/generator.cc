@@ -182,10 +182,11 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
     const auto saved_by = file.metadata().find("model");
     if (saved_by != file.metadata().end() &&
         saved_by->second != fingerprint(model_))
-      throw io::Error(path +
-                      ": is a state of another model: expected one with " +
-                      "the fingerprint " + fingerprint(model_) + ", got " +
-                      base::printable(saved_by->second));
+      throw io::Error(
+          path +
+          ": was saved with other weights, of another model or of "
+          "this one after more training: expected the fingerprint " +
+          fingerprint(model_) + ", got " + base::printable(saved_by->second));
     // Check the shapes against the file before allocating. A tensor [0, n]
     // occupies no bytes, so its n proves nothing.
     const std::vector<int64_t>& shape = file.at("seen").shape;

@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "aft/data/data.h"
+#include "aft/io/file.h"
 #include "aft/io/json_file.h"
 #include "aft/io/run_directory.h"
 #include "aft/io/safetensors.h"
@@ -13,6 +15,7 @@
 #include "aft/tasks/image.h"
 #include "aft/tasks/language.h"
 #include "aft/tasks/memory_limit.h"
+#include "aft/tasks/presets.h"
 
 namespace aft::tasks {
 
@@ -36,6 +39,17 @@ const TaskKind& task_kind(const Json& config) {
 
 Json load_config(const std::string& directory) {
   const std::string path = io::RunDirectory(directory).config();
+  if (!io::exists(path)) {
+    const auto& all = presets();
+    const bool preset =
+        std::any_of(all.begin(), all.end(),
+                    [&](const Preset& p) { return p.name == directory; });
+    throw base::ConfigError(
+        path + ": does not exist; expected the directory of a model" +
+        (preset ? ", got a preset: train it first, with `aft train " +
+                      directory + "`"
+                : ""));
+  }
   const Json read = io::read_json_file(path);
   try {
     return task_kind(read).complete(read);

@@ -129,11 +129,14 @@ void train(const ComparedSystem& s, const Options& o,
   if (interrupts() > 0) return;
   const std::string unit = tasks::task_kind(s.config).unit;
   read_run(unit.empty() ? 1 : kBits, result);
-  result.error =
-      child.code == 0
-          ? ""
-          : "training failed with exit code " + std::to_string(child.code) +
-                "; `aft train --resume " + result.directory + "` shows why";
+  result.error = child.code == 0
+                     ? ""
+                     : "training failed with exit code " +
+                           std::to_string(child.code) +
+                           (io::RunDirectory(result.directory).has_config()
+                                ? "; `aft train --resume " + result.directory +
+                                      "` shows why"
+                                : "; the message is above");
 }
 
 /// Continues from `result`, which may be empty or from an earlier call.
@@ -221,6 +224,9 @@ std::vector<ComparedSystem> chosen_systems(const Options& o) {
         "compare: expected one of --speed, --steps and --seconds, got more");
   if (o.speed && !o.data.empty())
     throw UsageError("compare: --speed uses built-in data, without --data");
+  if (o.data == "-")
+    throw UsageError(
+        "compare: every system reads the data: give --data a file");
   std::vector<ComparedSystem> systems = compared_systems(o.what, o.sets);
   for (ComparedSystem& s : systems) {
     if (!o.data.empty()) s.config["data"]["path"] = o.data;
@@ -250,6 +256,17 @@ std::string command_of(const Options& o) {
   return out;
 }
 
+/// Throws if systems failed. Their results are already shown.
+void check_failures(const Comparison& c) {
+  const auto failed =
+      std::count_if(c.systems.begin(), c.systems.end(),
+                    [](const ComparisonResult& r) { return !r.error.empty(); });
+  if (failed > 0)
+    throw std::runtime_error("compare: " + std::to_string(failed) + " of " +
+                             base::counted(c.systems.size(), "system") +
+                             " failed");
+}
+
 void run(const Options& o) {
   const std::vector<ComparedSystem> systems = chosen_systems(o);
   const tasks::TaskKind& kind = tasks::task_kind(systems[0].config);
@@ -263,6 +280,9 @@ void run(const Options& o) {
                       {"steps", o.steps},  {"seconds", o.seconds},
                       {"batch", o.batch},  {"set", o.sets},
                       {"data", o.data},    {"threads", at::get_num_threads()}};
+  if (const std::string run = io::RunDirectory(directory).proof(); !run.empty())
+    throw UsageError("compare: " + directory + ": holds a run (" + run +
+                     "); choose another --out");
   io::prepare_file(directory + "/compare.json");
   const std::vector<ComparisonResult> earlier =
       earlier_results(directory, settings);
@@ -271,7 +291,7 @@ void run(const Options& o) {
   c.trained = !o.speed;
   c.unit = kind.unit.empty() ? "nats" : kind.unit;
   c.rate = inference ? "images/s" : "steps/s";
-  c.title = "Systems on " + name;
+  c.title = "Comparison: " + name;
   c.command = command_of(o);
   c.how = std::string(
               inference ? "Inference, with images of the preset's size."
@@ -304,11 +324,12 @@ void run(const Options& o) {
   write_files(directory, settings, systems, c);
   if (o.json) {
     std::cout << to_array(c.systems).dump(2) << '\n';
-    return;
+    return check_failures(c);
   }
   std::cout << as_table(c) << "\n"
             << c.how << "\nBar chart: " << directory
             << "/compare.svg; report: " << directory << "/report.html\n";
+  check_failures(c);
 }
 
 }  // namespace

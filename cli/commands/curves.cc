@@ -1,9 +1,11 @@
 // `aft curves`: the training curves of one run or of several.
 #include <algorithm>
 #include <cmath>
+#include <iostream>
 #include <memory>
 #include <set>
 
+#include "aft/base/counted.h"
 #include "aft/io/file.h"
 #include "aft/io/run_directory.h"
 #include "aft/train/metrics.h"
@@ -33,6 +35,8 @@ double minutes(const Metrics& m) { return m.seconds / 60; }
 double top1(const Metrics& m) { return 100 * m.value("top1"); }
 
 std::vector<Metrics> read(const std::string& directory) {
+  if (!io::exists(directory))
+    throw io::Error(directory + ": does not exist; expected a run directory");
   return train::read_metrics(io::RunDirectory(directory).metrics());
 }
 
@@ -170,6 +174,8 @@ void add_curves(CLI::App& app) {
     const Chart chart = runs_chart(o->runs);
     io::prepare_file(o->out);
     io::write_file(o->out, plot(chart));
+    std::cout << o->out << ": the validation curves of "
+              << base::counted(o->runs.size(), "run") << '\n';
   });
 }
 

@@ -211,8 +211,8 @@ void add_eval(CLI::App& app) {
   add_model(*command, o->model);
   add_split(*command, o->data, o->split,
             "Text (-: the standard input) or images",
-            "train, valid, test or all; default: test, but all of data that "
-            "the model was not trained on and that have no test part");
+            "train, valid, test or all; default: test, or all for other data "
+            "without a test part");
   add_count(*command, "--stride", o->stride,
             "Text: symbols between the starts of windows; smaller values give "
             "more context and take longer; default: the model's length, no "

@@ -283,7 +283,7 @@ void add_export(CLI::App& app) {
   add_text(*command, "--names", o->names, "NAMES",
            "Names of the tensors: timm, hf (Hugging Face; attention only) or "
            "aft (as stored); default: timm for classifiers, otherwise aft")
-      ->check(CLI::IsMember({"timm", "hf", "aft"}).description(""));
+      ->check(one_of({"timm", "hf", "aft"}));
   command->footer(
       "Examples:\n"
       "  aft export deit --out vit.safetensors --names hf\n"

@@ -95,7 +95,8 @@ void run(const Options& o) {
   catch_interrupts(std::numeric_limits<int>::max());
   for (int tries = 0;; ++tries) {
     const Launched end = launch(o.processes, o.arguments, o.port, tries, -1);
-    if (end.code == 0 && end.stopped) throw Interrupted();
+    if (end.stopped && (end.code == 0 || end.code == kPeerFailed))
+      throw Interrupted();
     if (end.code == 0) return;
     // A usage error would recur.
     if (end.code == 2) throw UsageError("launch: " + end.what);
@@ -145,7 +146,12 @@ Launched launch(int processes, const std::vector<std::string>& arguments,
         continue;
       ranks.pids[r] = 0;
       const int code = exit_code(status);
-      if (WIFEXITED(status) && code > 128) {
+      // Interrupted, after saving or before there was anything to save.
+      const bool signalled =
+          WIFSIGNALED(status) &&
+          (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGTERM ||
+           WTERMSIG(status) == SIGKILL);
+      if ((WIFEXITED(status) && code > 128) || (signalled && told > 0)) {
         result.stopped = true;
         continue;
       }

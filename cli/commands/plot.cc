@@ -197,9 +197,8 @@ class Plotter {
             base::counted(what.times, "completion") +
             " of each by the model (seed 1).",
         {}};
-    draw_completions(load_model(o_.model, config), {}, part, what, data.width,
-                     32, scale,
-                     [&](const io::Image& grid) { figure.image = grid; });
+    figure.image = draw_completions(load_model(o_.model, config), {}, part,
+                                    what, data.width, 32, scale);
     figures_.emplace_back(std::move(figure));
   }
 
@@ -258,7 +257,7 @@ void add_plot(CLI::App& app) {
                    "Divide relative attention by the number of queries: all of "
                    "them (queries, the default) or only those that have a key "
                    "at the offset (pairs)")
-      ->check(CLI::IsMember({"queries", "pairs"}).description(""))
+      ->check(one_of({"queries", "pairs"}))
       ->type_name("NAME");
   add_count(*command, "--heads", o->heads,
             "Show the first N heads, or channels of keys; default: 16", 1,

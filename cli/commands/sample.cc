@@ -32,12 +32,6 @@ tasks::ImageConfig prepare(const Options& o) {
   return tasks::config_as<tasks::ImageConfig>(config);
 }
 
-void write(const Options& o, const ImageList& images,
-           const tasks::ImageConfig& config, int64_t columns) {
-  io::write_png(o.out, image_grid(images, config.data.height, config.data.width,
-                                  columns, o.scale));
-}
-
 void sample(const Options& o) {
   const tasks::ImageConfig config = prepare(o);
   const tasks::ImageModel model = load_model(o.model, config);
@@ -45,10 +39,13 @@ void sample(const Options& o) {
       o.columns > 0 ? o.columns
                     : static_cast<int64_t>(
                           std::ceil(std::sqrt(static_cast<double>(o.count))));
-  draw_images(model, o.sampling, ImageList(static_cast<size_t>(o.count)),
-              o.batch, [&](const ImageList& images) {
-                write(o, images, config, std::min(columns, o.count));
-              });
+  const auto grid = [&](const ImageList& images) {
+    return image_grid(images, config.data.height, config.data.width,
+                      std::min(columns, o.count), o.scale);
+  };
+  const ImageList none(static_cast<size_t>(o.count));
+  grid(masked(none, model.size()));  // fails before sampling if it is too large
+  io::write_png(o.out, grid(draw_images(model, o.sampling, none, o.batch)));
   std::cout << o.out << ": " << base::counted(o.count, "image") << " of "
             << config.data.height << "x" << config.data.width << " from "
             << o.model << ", seed " << o.sampling.seed << '\n';
@@ -100,10 +97,9 @@ void complete(const Options& o) {
                                        : read_files(o, data.height, data.width);
   const tasks::ImageModel model = load_model(o.model, config);
   const int64_t rows = std::llround(o.keep * static_cast<double>(data.height));
-  draw_completions(model, o.sampling, given.part,
-                   {o.first, given.count, o.times, rows}, data.width, o.batch,
-                   o.scale,
-                   [&](const io::Image& grid) { io::write_png(o.out, grid); });
+  io::write_png(o.out, draw_completions(model, o.sampling, given.part,
+                                        {o.first, given.count, o.times, rows},
+                                        data.width, o.batch, o.scale));
   std::cout << o.out << ": " << given.name << " with " << rows << " of "
             << base::counted(data.height, "row") << ", completed "
             << base::counted(o.times, "time") << " by " << o.model << ", seed "

@@ -103,10 +103,10 @@ void report_start(const tasks::TrainingRun& run, const tasks::RunStart& start) {
             << "; Ctrl-C saves and stops\n";
   const train::TrainConfig recipe = train_config(start.config);
   if (const int64_t n = train::warmup_steps(recipe); n < recipe.warmup_steps)
-    std::cerr << "note: train.warmup_steps is " << recipe.warmup_steps
-              << ", which is limited to a quarter of the "
-              << base::counted(recipe.steps, "step")
-              << ": the learning rate rises for " << n << "\n";
+    std::cerr << "note: the warm-up is " << base::counted(n, "step")
+              << ", a quarter of " << recipe.steps
+              << ", instead of train.warmup_steps = " << recipe.warmup_steps
+              << "\n";
 }
 
 void report_end(const std::string& directory,

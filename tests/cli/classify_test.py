@@ -137,6 +137,8 @@ class TestClasses(ClassesTest):
         class_folder(data / ".hidden", (0, 0, 0), 1)
         (data / "notes.txt").write_text("no class")
         result = self.evaluate(self.colours, "--data", data)
+        self.assertEqual((20, 1), (result["images"], result["top1"]))
+        result = self.evaluate(self.colours, "--data", data, "--split", "test")
         self.assertEqual((2, 1), (result["images"], result["top1"]))
         other = class_folder(data / "teal", (0, 128, 128), 10)
         with self.subTest("the error says where"):
@@ -150,7 +152,7 @@ class TestClasses(ClassesTest):
         (data / "blue").rename(data / "n0")
         (data / "Red fox").rename(data / "n2")
         result = self.evaluate(fixed, "--data", data)
-        self.assertEqual((3, 1 / 3), (result["images"], result["top1"]))
+        self.assertEqual((30, 1 / 3), (result["images"], result["top1"]))
 
     def test_tables_of_labels(self):
         words = ["eval", self.colours, "--json", "--data"]
@@ -407,7 +409,7 @@ class TestClasses(ClassesTest):
             self.fails(2, [option, value], *words, option, value)
         words = ["eval", self.colours]
         self.fails(2, ["--crop", "'0'"], *words, "--crop", 0)
-        self.fails(1, ["train, valid or test", "'all'"], *words, "--split", "all")
+        self.fails(2, ["train, valid, test, all", "'dev'"], *words, "--split", "dev")
 
 
 if __name__ == "__main__":

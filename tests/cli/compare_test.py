@@ -20,9 +20,10 @@ TWO = ["text-aft-simple-4x128", "text-linear-attention-4x128"]
 
 
 class TestCompare(ProgramTest):
-    def compare(self, *arguments):
+    def compare(self, *arguments, code=0):
         out = self.work / "compared"
-        done = self.succeed("compare", *arguments, "--out", out, "--threads", 1)
+        done = aft("compare", *arguments, "--out", out, "--threads", 1)
+        self.assertEqual(done.returncode, code, done.stderr)
         return out, done
 
     def check_files(self, out, names):
@@ -229,14 +230,15 @@ class TestCompare(ProgramTest):
         other.write_text(json.dumps(preset))
         _, done = self.compare(other, "text-aft-simple-4x128", "--speed",
                                "--batch", 1, "--repeat", 1, "--json",
-                               *sets(model__length=32))  # fmt: skip
+                               *sets(model__length=32), code=1)  # fmt: skip
+        self.assertIn("compare: 1 of 2 systems failed", done.stderr)
         wrong, right = json.loads(done.stdout)
         self.assertIn("heads", wrong["error"])
         self.assertGreater(right["rate"], 0)
 
     def test_usage_errors(self):
         self.fails(2, ["systems"], "compare")
-        self.fails(1, ["text-aft-simpel", "text-aft-simple"], "compare",
+        self.fails(2, ["text-aft-simpel", "text-aft-simple"], "compare",
                    "text-aft-simpel-4x128")  # fmt: skip
         self.fails(2, ["language", "image"], "compare", TWO[0],
                    "image-aft-simple-4x128")  # fmt: skip

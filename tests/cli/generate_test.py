@@ -69,7 +69,7 @@ class Generate(ProgramTest):
         other = self.work / "other"
         shutil.copytree(self.model, other)
         self.succeed("train", "--resume", other, "--steps", 8)
-        self.fails(1, [state, "a state of another model", "fingerprint"],
+        self.fails(1, [state, "other weights", "fingerprint"],
                    "generate", other, "--state", state)  # fmt: skip
         whole = state.read_bytes()
         state.write_bytes(whole[:-5])
