@@ -84,6 +84,9 @@ Evaluation evaluate_classifier(const base::Json& json, const Options& o) {
   const auto config = tasks::config_as<tasks::ClassificationConfig>(json);
   tasks::LabelledConfig data = config.data;
   const std::string path = o.data.empty() ? data.path : o.data;
+  if (path.empty() && data.fingerprint.empty())
+    throw UsageError("eval: " + o.model +
+                     " was not trained here and has no data; give --data");
   if (o.size > 0) data.height = data.width = o.size;
   check_size("eval", o.size, config.model);
   if (o.crop > 0) data.crop = o.crop;

@@ -12,7 +12,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from program import AFT, BENCH, TIMEOUT, ProgramTest, main, metrics, sets
+from program import AFT, BENCH, TIMEOUT, ProgramTest, aft, main, metrics, sets
 
 SMALL = sets(model__layers=1, model__width=16, model__length=32,
              model__heads=2, data__valid_bytes=500)  # fmt: skip
