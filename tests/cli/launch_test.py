@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 from program import AFT, BENCH, TIMEOUT, aft, main, sets
 from ranks import ENDLESS, PRESET, SMALL, Runs, free_port, ranks_below
@@ -45,6 +46,24 @@ class Launch(Runs):
             step = self.saved_step(said)
             done = self.succeed("train", "--resume", out, "--steps", step + 1)
             self.assertIn(f"resuming from step {step}", done.stderr)
+
+    def test_interrupted_at_once_and_twice(self):
+        for early, count in ((True, 1), (True, 2), (False, 2)):
+            with self.subTest(early=early, count=count):
+                out = self.work / f"run{early}{count}"
+                run = self.begin("launch", "-n", 2, "train", PRESET, "--out", out,
+                                 *ENDLESS)  # fmt: skip
+                children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
+                while not children.read_text():  # the processes start
+                    time.sleep(0.001)
+                if not early:
+                    self.await_steps(run, out)
+                for _ in range(count):
+                    run.send_signal(signal.SIGTERM)
+                    time.sleep(0.05)
+                _, errors = run.communicate(timeout=TIMEOUT)
+                self.assertEqual(run.returncode, 143, errors)
+                self.assertNotIn("killed", errors)
 
     def test_restarts_from_the_last_checkpoint(self):
         whole, torn = self.work / "whole", self.work / "torn"
