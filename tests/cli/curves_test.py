@@ -97,7 +97,7 @@ class TestCurves(ProgramTest):
 
     def test_errors(self):
         run = self.run_of("run")
-        self.fails(1, ["/nowhere/metrics.jsonl"], "curves", "/nowhere")
+        self.fails(1, ["/nowhere: does not exist"], "curves", "/nowhere")
         self.fails(2, ["at most 16"], "curves", *[run] * 17)
 
 
