@@ -40,11 +40,15 @@ std::vector<Contest> contests(bool quick) {
   constexpr double kGemm = 1 / 1.3, kSimple = 1 / 1.3;
   if (quick) {
     return {
-        {simple_case(2, 256, 64), {{"naive", 0, 0}, {"attention", 0, 0}}},
+        {simple_case(2, 256, 64),
+         {{"naive", 0, 0}, {"attention", 0, 0}, {"naive attention", 0, 0}}},
         {local_case(2, 256, 64, 32, 32),
-         {{"naive", 0, 0}, {"attention", 0, 0}}},
+         {{"naive", 0, 0}, {"attention", 0, 0}, {"naive attention", 0, 0}}},
         {full_case(2, 256, 64, 32, true),
-         {{"naive", 0, 0}, {"attention", 0, 0}, {"gemm", 0, 0}}},
+         {{"naive", 0, 0},
+          {"attention", 0, 0},
+          {"naive attention", 0, 0},
+          {"gemm", 0, 0}}},
         {full_case(4, 67, 64, 32, false), {{"naive", 0, 0}, {"gemm", 0, 0}}},
         {conv2d_case(2, 7, 64, 64, 5), {{"naive", 0, 0}}},
         {conv2d_case(2, 7, 64, 16, 5), {{"naive", 0, 0}}},
@@ -53,12 +57,16 @@ std::vector<Contest> contests(bool quick) {
     };
   }
   return {
-      {simple_case(8, 1024, 512), {{"naive", 5, 5}, {"attention", 25, 25}}},
+      {simple_case(8, 1024, 512),
+       {{"naive", 5, 5}, {"attention", 0, 0}, {"naive attention", 25, 25}}},
       {local_case(8, 1024, 512, 32, 256),
-       {{"naive", 10, 8}, {"attention", 15, 15}}},
+       {{"naive", 10, 8}, {"attention", 0, 0}, {"naive attention", 15, 15}}},
       {local_case(2, 3072, 256, 256, 64), {{"naive", 5, 4}}},
       {full_case(8, 1024, 512, 256, true),
-       {{"naive", 2, 2}, {"attention", 3, 2.5}, {"gemm", kGemm, kGemm}}},
+       {{"naive", 2, 2},
+        {"attention", 0, 0},
+        {"naive attention", 3, 2.5},
+        {"gemm", kGemm, kGemm}}},
       {full_case(32, 197, 384, 128, false),
        {{"naive", 1.2, 1.3}, {"gemm", kGemm, kGemm}}},
       {conv2d_case(32, 14, 384, 384, 11), {{"naive", 10, 8}}},
@@ -165,9 +173,11 @@ void add_ops(CLI::App& app) {
       "Times are medians of repetitions in which aft and the rival alternate; "
       "float, inputs from N(0, 1).\n"
       "Rivals: naive, the same formula in plain ATen calls; attention, 8 heads "
-      "on the same q, k, v; gemm, only the\n"
-      "matrix products of full; simple, aft::simple next to one_tap, which is "
-      "for inference only. ratio = rival_ms / aft_ms.\n"
+      "on the same q, k, v in tiles, as in the\n"
+      "mixer attention; naive attention, the same as matmul, mask, softmax, "
+      "matmul; gemm, only the matrix products of full;\n"
+      "simple, aft::simple next to one_tap, which is for inference only. "
+      "ratio = rival_ms / aft_ms.\n"
       "Bound: bound_ms = max(bytes / copy bandwidth, flops / multiply-add "
       "peak, exps / exp rate), all measured in\n"
       "the same run; bytes: q, k, v, y once (backward: also q, k, v, dy, dq, "

@@ -39,6 +39,7 @@ std::vector<ScalingLine> all_lines() {
       {"full", "aft", true,
        [](int64_t T) { return full_case(1, T, kChannels, 64, true); }},
       {"attention", "attention", true, simple},
+      {"naive attention", "naive attention", true, simple},
   };
 }
 

@@ -1,6 +1,7 @@
 // The elementwise operations of a training step, each in one pass over memory:
-// GELU with its bias, dropout with the residual, AdamW. Nothing here allocates,
-// starts a thread, throws or prints; callers split the work.
+// GELU with its bias, dropout with the residual, AdamW; and the softmax of rows
+// that fit into the cache. Nothing here allocates, starts a thread, throws or
+// prints; callers split the work.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +58,9 @@ struct PointwiseKernels {
                   const T* r, T* y);
   /// Reads grad, updates the others.
   void (*adamw)(const AdamWStep&, int64_t n, const T* grad, T* p, T* m, T* v);
+  /// x = softmax(x) for each of `rows` rows of n elements. A row with a NaN or
+  /// +inf, or of -inf only, becomes NaN.
+  void (*softmax)(int64_t rows, int64_t n, T* x);
   /// The sum of squares, in double.
   double (*squares)(int64_t n, const T* x);
 };

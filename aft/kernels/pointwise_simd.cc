@@ -1,5 +1,5 @@
-// GELU, dropout and AdamW: gelu(x) = x Phi(x), Phi(x) = (1 + erf(x / sqrt 2))
-// / 2.
+// GELU, dropout, AdamW and softmax: gelu(x) = x Phi(x), Phi(x) = (1 + erf(x /
+// sqrt 2)) / 2.
 #include "aft/kernels/pointwise.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -9,6 +9,7 @@
 #include <hwy/highway.h>
 
 #include <cmath>
+#include <limits>
 
 #include "aft/kernels/math_simd-inl.h"
 #include "aft/kernels/simd_dispatch.h"
@@ -126,6 +127,36 @@ void AdamW(const AdamWStep& s, int64_t n, const T* grad, T* p, T* m, T* v) {
 }
 
 template <class T>
+void Softmax(int64_t rows, int64_t n, T* x) {
+  const hn::ScalableTag<T> d;
+  const hn::CappedTag<T, 1> one;
+  const int64_t N = static_cast<int64_t>(hn::Lanes(d));
+  for (; rows > 0; --rows, x += n) {
+    int64_t i = 0;
+    T highest = -std::numeric_limits<T>::infinity();
+    auto high = hn::Set(d, highest);
+    for (; i + N <= n; i += N) high = hn::Max(high, hn::LoadU(d, x + i));
+    highest = hn::GetLane(hn::MaxOfLanes(d, high));
+    for (; i < n; ++i) highest = x[i] > highest ? x[i] : highest;
+    const auto weigh = [x, highest](auto tag, int64_t at) {
+      const auto z = hn::Sub(hn::LoadU(tag, x + at), hn::Set(tag, highest));
+      // ExpV(NaN) is finite.
+      const auto e = hn::IfThenElse(hn::IsNaN(z), z, ExpV(tag, z));
+      hn::StoreU(e, tag, x + at);
+      return e;
+    };
+    auto sums = hn::Zero(d);
+    for (i = 0; i + N <= n; i += N) sums = hn::Add(sums, weigh(d, i));
+    T sum = hn::GetLane(hn::SumOfLanes(d, sums));
+    for (; i < n; ++i) sum += hn::GetLane(weigh(one, i));
+    ForLanes<T>(n, [x, scale = 1 / sum](auto tag, int64_t at) {
+      hn::StoreU(hn::Mul(hn::LoadU(tag, x + at), hn::Set(tag, scale)), tag,
+                 x + at);
+    });
+  }
+}
+
+template <class T>
 double Squares(int64_t n, const T* x) {
   // In pieces: a float sum of 4096 squares is accurate to 1e-6; the pieces are
   // summed in double.
@@ -146,7 +177,7 @@ double Squares(int64_t n, const T* x) {
 }
 
 AFT_KERNEL_TABLES(PointwiseKernels, Gelu<T>, GeluBackward<T>, DropoutAdd<T>,
-                  AdamW<T>, Squares<T>)
+                  AdamW<T>, Softmax<T>, Squares<T>)
 
 }  // namespace HWY_NAMESPACE
 }  // namespace kernels

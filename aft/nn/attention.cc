@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "aft/nn/heads.h"
+#include "aft/nn/tiled_attention.h"
 
 namespace aft::nn {
 
@@ -14,7 +15,7 @@ MixerKind attention_kind() {
         return AttentionOptions(o.dim, 8).causal(o.causal);
       });
   kind.attention = kind.grows = true;
-  kind.kept_channels = 10, kind.kept_scores = 2.5;
+  kind.kept_channels = 11;
   return kind;
 }
 
@@ -32,12 +33,7 @@ torch::Tensor AttentionImpl::forward(const torch::Tensor& x,
                                      const torch::Tensor& mask) {
   check_sequence(x);
   check_mask(mask, x);
-  const torch::Tensor parts = split(qkv(x));
-  // With padding, all keys of a row may be masked.
-  return out(join_heads(
-      attend(parts[0], parts[1], parts[2],
-             masked_keys(x.size(1), options.causal(), mask, x.device()),
-             mask.defined())));
+  return out(attend_all(qkv(x), options.heads(), options.causal(), mask));
 }
 
 torch::Tensor AttentionImpl::weights(const torch::Tensor& x) const {

@@ -1,7 +1,6 @@
 // Multi-head self attention, the paper's baseline. Per head,
 //   y_t = sum_j softmax_j(q_t . k_j / sqrt(dim / heads)) v_j.
-// Uses T x T elements per head. Streaming keeps all keys and values (a KV
-// cache).
+// Streaming keeps all keys and values (a KV cache).
 #pragma once
 
 #include "aft/nn/heads.h"
@@ -20,6 +19,9 @@ struct AttentionOptions {
 };
 
 /// See QkvMixer for the parameters.
+///
+/// Time O(T T dim), memory O(T dim), since backward recomputes the weights.
+/// Differentiable once.
 class AttentionImpl : public torch::nn::Cloneable<AttentionImpl>,
                       public QkvMixer {
  public:

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "aft/nn/heads.h"
-#include "aft/nn/sparse.h"
+#include "aft/nn/tiled_attention.h"
 
 namespace aft::nn {
 

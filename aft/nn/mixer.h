@@ -120,10 +120,10 @@ struct MixerKind {
   int64_t imported_heads = 0;
   /// A numeric key that other mixers reject unless it has its default value.
   std::string exclusive;
-  /// Training memory: per position and layer, kept_channels dim + kept_scores
-  /// heads T values are kept for backward. This includes the block, but not the
-  /// inside of its MLP. 0: unknown.
-  double kept_channels = 0, kept_scores = 0;
+  /// Training memory: per position and layer, kept_channels dim values are kept
+  /// for backward. This includes the block, but not the inside of its MLP. 0:
+  /// unknown.
+  double kept_channels = 0;
 
   bool has(const std::string& key) const { return defaults.count(key) > 0; }
 };

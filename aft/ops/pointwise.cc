@@ -161,6 +161,20 @@ struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
 
 }  // namespace
 
+at::Tensor softmax(const at::Tensor& x) {
+  if (!has_kernels(x) || !x.is_contiguous()) return x.softmax(-1);
+  const int64_t n = x.size(-1), rows = n > 0 ? x.numel() / n : 0;
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "aft::softmax", [&] {
+    scalar_t* data = x.data_ptr<scalar_t>();
+    at::parallel_for(0, rows, kGrain / (n + 1) + 1,
+                     [&](int64_t begin, int64_t end) {
+                       kernels::pointwise_kernels<scalar_t>().softmax(
+                           end - begin, n, data + begin * n);
+                     });
+  });
+  return x;
+}
+
 at::Tensor affine(const at::Tensor& x, const at::Tensor& w,
                   const at::Tensor& b) {
   if (x.dim() == 2 && x.size(0) == 1 && x.size(1) == w.size(-1)) {

@@ -1,5 +1,6 @@
 // Memory-saving versions of the layers between the operators of a network: the
-// MLP, and dropout with the residual connection. Differentiable once.
+// MLP, and dropout with the residual connection. Differentiable once. Also the
+// softmax of tiled attention.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,6 +20,10 @@ at::Tensor affine(const at::Tensor& x, const at::Tensor& w,
 /// for backward, and recomputes the rest. Throws c10::Error.
 at::Tensor mlp(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& b1,
                const at::Tensor& w2, const at::Tensor& b2);
+
+/// softmax(x) over the last dimension. May overwrite x. Not recorded by
+/// autograd.
+at::Tensor softmax(const at::Tensor& x);
 
 /// While an instance exists, dropout_add in this thread numbers rows (of the
 /// first dimension) from `row` on. Part of a batch then drops the same elements

@@ -30,8 +30,7 @@ double training_bytes(const Json& config, double parameters,
                layers = value("layers");
   // Floats per position: those that each layer keeps for backward, and those
   // that backward needs for one layer at a time and for the logits.
-  const double kept = d * (mixer.kept_channels + value("mlp")) +
-                      mixer.kept_scores * value("heads") * length;
+  const double kept = d * (mixer.kept_channels + value("mlp"));
   const double passing = kept + 5.0 * (sequence ? value("vocabulary") : 0);
   return 2e8 + 4 * (4 * parameters +
                     tokens * (layers * (t.recompute ? d : kept) + passing));

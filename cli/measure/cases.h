@@ -57,7 +57,7 @@ Data make_data(const Case& c);
 
 /// One implementation of a case.
 struct Side {
-  std::string name;  ///< aft, naive, attention, gemm or simple
+  std::string name;  ///< aft, or as in make_rival
   /// Returns y and, with the backward pass, the gradients of q, k, v and the
   /// biases.
   std::function<std::vector<at::Tensor>(Pass)> run;

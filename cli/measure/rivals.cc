@@ -7,6 +7,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "aft/nn/tiled_attention.h"
 #include "aft/ops/ops.h"
 
 namespace aft::cli {
@@ -15,6 +16,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+constexpr int64_t kHeads = 8;  // of attention
 
 /// exp(x - max x): the maximum cancels out of num / den, so it needs no
 /// gradient.
@@ -118,16 +120,23 @@ Side naive_side(const Case& c, const Data& data) {
 }
 
 Side attention_side(const Case& c, const Data& data) {
-  constexpr int64_t kHeads = 8;
+  // The layout in which the mixer computes them.
+  const at::Tensor qkv = at::cat({data.q, keys_of(c, data), data.v}, 2);
+  return autograd_side("attention", {qkv}, data.dy, [=](const Tensors& x) {
+    return nn::attend_all(x[0], kHeads, c.causal, {});
+  });
+}
+
+Side naive_attention_side(const Case& c, const Data& data) {
   const int64_t width = c.D / kHeads;
   at::Tensor mask;
   if (c.causal) {
     mask = at::full({c.T, c.T}, kMinusInfinity, at::kFloat).triu_(1);
   }
-  const at::Tensor k = keys_of(c, data);
   const double scale = 1 / std::sqrt(static_cast<double>(width));
   return autograd_side(
-      "attention", {data.q, k, data.v}, data.dy, [=](const Tensors& x) {
+      "naive attention", {data.q, keys_of(c, data), data.v}, data.dy,
+      [=](const Tensors& x) {
         const auto heads = [&](const at::Tensor& y) {
           return y.view({c.B, c.T, kHeads, width}).transpose(1, 2);
         };
@@ -192,10 +201,13 @@ Side simple_side(const Case& c, const Data& data) {
 Side make_rival(const std::string& name, const Case& c, const Data& data) {
   if (name == "naive") return naive_side(c, data);
   if (name == "attention") return attention_side(c, data);
+  if (name == "naive attention") return naive_attention_side(c, data);
   if (name == "gemm") return gemm_side(c, data);
   if (name == "simple") return simple_side(c, data);
   throw std::invalid_argument(
-      "bench: rival must be naive, attention, gemm or simple, got " + name);
+      "bench: rival must be naive, attention, naive attention, gemm or "
+      "simple, got " +
+      name);
 }
 
 }  // namespace aft::cli

@@ -12,9 +12,13 @@ namespace aft::cli {
 /// subtracted first, as is customary. Masks are created once.
 Side naive_side(const Case& c, const Data& data);
 
-/// Multi-head attention with 8 heads on the same q, k and v: matmul, mask,
-/// softmax, matmul. 8 must divide D. Its k has D channels, for conv too.
+/// Multi-head attention with 8 heads on the same q, k and v: nn::Attention
+/// without its linear layers. 8 must divide D. Its k has D channels, for conv
+/// too.
 Side attention_side(const Case& c, const Data& data);
+
+/// The same as matmul, mask, softmax, matmul.
+Side naive_attention_side(const Case& c, const Data& data);
 
 /// full: only the matrix products, of a precomputed exp(w) [T, T] and a
 /// precomputed panel [T, B 2 D], in the fastest layout. Backward: the two

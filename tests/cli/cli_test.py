@@ -173,9 +173,10 @@ class Cli(unittest.TestCase):
             kind = row["case"].split("-")[0]
             rivals.setdefault(kind, set()).add((row["rival"], row["pass"]))
         both = ("forward", "forward+backward")
-        expected = {"simple": ("naive", "attention"),
-                    "local32": ("naive", "attention"),
-                    "full32": ("naive", "attention", "gemm"),
+        attention = ("attention", "naive attention")
+        expected = {"simple": ("naive", *attention),
+                    "local32": ("naive", *attention),
+                    "full32": ("naive", *attention, "gemm"),
                     "conv5": ("naive",)}
         expected = {k: {(r, p) for r in v for p in both}
                     for k, v in expected.items()}  # fmt: skip
@@ -196,9 +197,9 @@ class Cli(unittest.TestCase):
         self.assertEqual(sorted(KEYS + ["target"]), sorted(header.split()))
         self.assertIn("GB/s", out)
         lines = [x for x in err.split("\n") if x]  # plain: no terminal
-        self.assertEqual(5, len(lines), err)
+        self.assertEqual(7, len(lines), err)
         for i, line in enumerate(lines):
-            self.assertTrue(line.startswith(f"[{i + 1}/5] "), line)
+            self.assertTrue(line.startswith(f"[{i + 1}/7] "), line)
         self.assertNotIn("\r", err)
 
     def test_threads(self):
@@ -234,7 +235,8 @@ class Cli(unittest.TestCase):
             self.assertIn(path, out)
             root = xml.parse(path).getroot()
         self.assertEqual(SVG + "svg", root.tag)
-        names = ["simple", "local32", "conv31", "full", "attention"]
+        names = ["simple", "local32", "conv31", "full", "attention",
+                 "naive attention"]
         for name in names:
             self.assertRegex(out, rf"(?m)^ *T .*\b{name}\b")
         text = [e.text for e in root.iter(SVG + "text")]

@@ -288,9 +288,9 @@ class TestTrain(ProgramTest):
     @unittest.skipIf("ASAN_OPTIONS" in os.environ,
                      "sanitizers need additional memory")  # fmt: skip
     def test_memory_is_as_estimated_and_recomputation_saves_it(self):
-        def peak(recompute):
+        def peak(recompute, *more):
             words = ["--set", "model.layers=8", "--set", "train.batch_size=16",
-                     "--set", f"train.recompute={recompute}"]  # fmt: skip
+                     "--set", f"train.recompute={recompute}", *more]  # fmt: skip
             info = json.loads(self.succeed("info", PRESET, *words, "--json").stdout)
             config = json.dumps(info["config"])
             used = self.succeed("measure", "training", config, 0).stdout
@@ -299,6 +299,7 @@ class TestTrain(ProgramTest):
             return used
 
         self.assertLess(peak("true"), 0.8 * peak("false"))
+        peak("false", "--set", "model.mixer=attention", "--set", "model.length=512")
 
     def test_info_and_presets(self):
         info = json.loads(

@@ -1,9 +1,12 @@
-// GELU, dropout and AdamW against plain double loops, on every SIMD target.
+// GELU, dropout, AdamW and softmax against plain double loops, on every SIMD
+// target.
 #include "aft/kernels/pointwise.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "tests/kernels/targets.h"
@@ -152,6 +155,58 @@ TEST(Pointwise, AdamW) {
   for_each_target([] {
     check_adamw<float>(2e-6);
     check_adamw<double>(1e-14);
+  });
+}
+
+template <class T>
+void check_softmax(int64_t n, double tolerance) {
+  const int64_t rows = 3;
+  std::vector<T> x = ramp<T>(rows * n, -20, 60);
+  std::vector<double> want(x.begin(), x.end());
+  pointwise_kernels<T>().softmax(rows, n, x.data());
+  for (int64_t row = 0; row < rows; ++row) {
+    double* y = want.data() + row * n;
+    const double highest = *std::max_element(y, y + n);
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += y[i] = std::exp(y[i] - highest);
+    for (int64_t i = 0; i < n; ++i)
+      EXPECT_NEAR(x[row * n + i], y[i] / sum, tolerance * y[i] / sum)
+          << n << " " << row << " " << i;
+  }
+}
+
+TEST(Pointwise, Softmax) {
+  for_each_target([] {
+    for (int64_t n : {1, 2, 15, 16, 17, 31, 64, 1001}) {
+      check_softmax<float>(n, 2e-6);
+      check_softmax<double>(n, 1e-13);
+    }
+  });
+}
+
+TEST(Pointwise, SoftmaxOfExtremes) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for_each_target([inf] {
+    for (size_t n : {3, 40}) {
+      for (size_t at : {size_t{0}, n - 1}) {
+        const auto softmax = [&](float others, float value) {
+          std::vector<float> x(n, others);
+          x[at] = value;
+          pointwise_kernels<float>().softmax(1, static_cast<int64_t>(n),
+                                             x.data());
+          return x;
+        };
+        std::vector<float> one(n, 0);
+        one[at] = 1;
+        EXPECT_EQ(softmax(-inf, 5), one);
+        EXPECT_EQ(softmax(-3e38f, 3e38f), one);
+        EXPECT_EQ(softmax(3, -inf)[at], 0);
+        EXPECT_FLOAT_EQ(softmax(3, -inf)[1], 1 / static_cast<float>(n - 1));
+        for (const auto& row :
+             {softmax(0, NAN), softmax(0, inf), softmax(-inf, -inf)})
+          for (const float y : row) EXPECT_TRUE(std::isnan(y));
+      }
+    }
   });
 }
 
