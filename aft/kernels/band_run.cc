@@ -4,21 +4,21 @@
 #include "aft/kernels/band_run.h"
 
 #include <algorithm>
+#include <atomic>
+#include <limits>
+#include <vector>
 
 #include "aft/kernels/kernels.h"
 #include "aft/kernels/run.h"
 
 namespace aft::kernels {
+namespace {
 
+/// Returns whether all rows took the fast path, which implies that all keys,
+/// values and biases are finite, except for keys of -infinity.
 template <class T>
-void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
-              T* y, const Saved<T>& saved) {
-  if (nothing(p, y)) return;
-  if (bias.window == 0) {  // simple; its backward pass needs nothing saved
-    run_simple(exec, p, y);
-    return;
-  }
-  const BandTasks<T> l(exec, p, bias);
+bool forward(const Exec& exec, const Problem<T>& p, const BandTasks<T>& l,
+             const BandBias<T>& bias, T* y, const Saved<T>& saved) {
   const Band& band = l.band;
   const int64_t n_blocks = blocks(band.rows), width = l.width(band.keys),
                 chunk = chunk_blocks(width, n_blocks);
@@ -33,6 +33,7 @@ void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
   std::vector<int64_t> safe_rows(l.all_tiles);
   std::vector<uint8_t> unsafe_here(saved.unsafe ? 0 : band.rows);
   uint8_t* unsafe = saved.unsafe ? saved.unsafe : unsafe_here.data();
+  std::atomic<bool> all_fast{true};
 
   for (int64_t b0 = 0; b0 < n_blocks; b0 += chunk) {
     const int64_t b1 = std::min(b0 + chunk, n_blocks);
@@ -57,7 +58,7 @@ void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
         if (b0 == 0) band_kernels<T>().pack_keys(band, strip, panel, safe);
         const bool logspace =
             unsafe_chunk || *std::min_element(safe, safe + strip.tiles()) < t1;
-        if (logspace) flags.resize(strip.tiles() * band.rows);
+        if (logspace) flags.resize(strip.tiles() * band.rows), all_fast = false;
         for (int i = 0; logspace && i < strip.tiles(); ++i) {
           set_flags(band.rows, unsafe, safe[i], flags.data() + i * band.rows);
         }
@@ -88,6 +89,56 @@ void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
       }
     });
   }
+  return all_fast;
+}
+
+/// Overwrites the results that depend on a non-finite element.
+template <class T>
+void overwrite(const Exec& exec, const Problem<T>& p, const BandTasks<T>& l,
+               const BandMarks<T>& bias, T* y, const Saved<T>& saved) {
+  exec.parallel(l.tasks, [&](int64_t begin, int64_t end) {
+    LogspaceChannels<T> marks(exec, l.logspace_window());
+    for (int64_t task = begin; task < end; ++task) {
+      const Strip<T> strip = l.strip(p, task);
+      for (int i = 0; i < strip.tiles(); ++i) {
+        marks.load(l.logspace_source(strip, i));
+        const bool any = marks.mark();
+        if (!any && !bias.any) continue;
+        marks.sum_keys();
+        for_logspace_rows(
+            exec, l, bias.marks, any ? bias.all.data() : bias.rows.data(), 0,
+            l.band.rows, [&](int64_t t, const LogspaceBias& w) {
+              alignas(64) double row[kLogSum];
+              marks.row(t, w, row);
+              const int64_t at = l.row_offset(task) + t * l.D + i * kTile;
+              for (int c = 0; c < strip.lanes(i); ++c) {
+                if (overwrite_output(row, c, at + c, p.q, y, saved.r) &&
+                    saved.den)
+                  saved.den[at + c] = std::numeric_limits<T>::quiet_NaN();
+              }
+            });
+      }
+    }
+  });
+}
+
+}  // namespace
+
+template <class T>
+void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
+              T* y, const Saved<T>& saved) {
+  if (nothing(p, y)) return;
+  if (bias.window == 0) {  // simple; its backward pass needs nothing saved
+    run_simple(exec, p, y);
+    return;
+  }
+  const BandTasks<T> l(exec, p, bias);
+  if (forward(exec, p, l, bias, y, saved)) return;
+  const FiniteInputs<T> finite(exec, p);
+  const BandMarks<T> marks(exec, l, bias);
+  if (!finite.changed && !marks.any) return;
+  forward(exec, finite.problem, l, marks.finite, y, saved);
+  overwrite(exec, p, l, marks, y, saved);
 }
 
 template void run_band(const Exec&, const Problem<float>&,
