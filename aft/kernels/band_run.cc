@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <vector>
 
+#include "aft/kernels/band_run_nonfinite.h"
 #include "aft/kernels/kernels.h"
 #include "aft/kernels/run.h"
 
@@ -18,7 +18,8 @@ namespace {
 /// values and biases are finite, except for keys of -infinity.
 template <class T>
 bool forward(const Exec& exec, const Problem<T>& p, const BandTasks<T>& l,
-             const BandBias<T>& bias, T* y, const Saved<T>& saved) {
+             const BandBias<T>& bias, T* y, const Saved<T>& saved,
+             uint8_t* unsafe) {
   const Band& band = l.band;
   const int64_t n_blocks = blocks(band.rows), width = l.width(band.keys),
                 chunk = chunk_blocks(width, n_blocks);
@@ -31,8 +32,6 @@ bool forward(const Exec& exec, const Problem<T>& p, const BandTasks<T>& l,
   Buffer<T> packed(exec, chunk * width * kBlockRows), panels;
   if (!once) panels.grow(exec, l.all_tiles * step);
   std::vector<int64_t> safe_rows(l.all_tiles);
-  std::vector<uint8_t> unsafe_here(saved.unsafe ? 0 : band.rows);
-  uint8_t* unsafe = saved.unsafe ? saved.unsafe : unsafe_here.data();
   std::atomic<bool> all_fast{true};
 
   for (int64_t b0 = 0; b0 < n_blocks; b0 += chunk) {
@@ -92,36 +91,6 @@ bool forward(const Exec& exec, const Problem<T>& p, const BandTasks<T>& l,
   return all_fast;
 }
 
-/// Overwrites the results that depend on a non-finite element.
-template <class T>
-void overwrite(const Exec& exec, const Problem<T>& p, const BandTasks<T>& l,
-               const BandMarks<T>& bias, T* y, const Saved<T>& saved) {
-  exec.parallel(l.tasks, [&](int64_t begin, int64_t end) {
-    LogspaceChannels<T> marks(exec, l.logspace_window());
-    for (int64_t task = begin; task < end; ++task) {
-      const Strip<T> strip = l.strip(p, task);
-      for (int i = 0; i < strip.tiles(); ++i) {
-        marks.load(l.logspace_source(strip, i));
-        const bool any = marks.mark();
-        if (!any && !bias.any) continue;
-        marks.sum_keys();
-        for_logspace_rows(
-            exec, l, bias.marks, any ? bias.all.data() : bias.rows.data(), 0,
-            l.band.rows, [&](int64_t t, const LogspaceBias& w) {
-              alignas(64) double row[kLogSum];
-              marks.row(t, w, row);
-              const int64_t at = l.row_offset(task) + t * l.D + i * kTile;
-              for (int c = 0; c < strip.lanes(i); ++c) {
-                if (overwrite_output(row, c, at + c, p.q, y, saved.r) &&
-                    saved.den)
-                  saved.den[at + c] = std::numeric_limits<T>::quiet_NaN();
-              }
-            });
-      }
-    }
-  });
-}
-
 }  // namespace
 
 template <class T>
@@ -133,12 +102,18 @@ void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
     return;
   }
   const BandTasks<T> l(exec, p, bias);
-  if (forward(exec, p, l, bias, y, saved)) return;
+  std::vector<uint8_t> unsafe_here(saved.unsafe ? 0 : p.Tq);
+  uint8_t* unsafe = saved.unsafe ? saved.unsafe : unsafe_here.data();
+  if (forward(exec, p, l, bias, y, saved, unsafe)) return;
   const FiniteInputs<T> finite(exec, p);
-  const BandMarks<T> marks(exec, l, bias);
+  const BandMarks<T> marks(exec, l, bias, unsafe);
   if (!finite.changed && !marks.any) return;
-  forward(exec, finite.problem, l, marks.finite, y, saved);
-  overwrite(exec, p, l, marks, y, saved);
+  forward(exec, finite.problem, l, marks.finite, y, saved, unsafe);
+  overwrite_results(exec, p, l, marks, y, saved);
+  // So that backward looks for them; they are safe without these biases.
+  for (int64_t t = 0; t < p.Tq; ++t) {
+    if (marks.rows[t]) unsafe[t] |= kNonFiniteBias;
+  }
 }
 
 template void run_band(const Exec&, const Problem<float>&,

@@ -8,7 +8,6 @@
 
 #include "aft/kernels/kernels.h"
 #include "aft/kernels/logspace_run.h"
-#include "aft/kernels/nonfinite_run.h"
 #include "aft/kernels/run.h"
 #include "aft/kernels/run_buffers.h"
 
@@ -146,53 +145,6 @@ void for_logspace_rows(const Exec& exec, const BandTasks<T>& tasks,
     s = e;
   }
 }
-
-/// The bias with f applied to each element.
-template <class T>
-BandBias<T> map_bias(const BandBias<T>& bias, T (*f)(T)) {
-  const auto apply = [f](int64_t m, int64_t n, T* w, int64_t ld) {
-    for (int64_t i = 0; i < m; ++i)
-      std::transform(w + i * ld, w + i * ld + n, w + i * ld, f);
-  };
-  BandBias<T> mapped = bias;
-  mapped.rows = [apply, &bias](int64_t t0, int64_t t1, int64_t j0, int64_t j1,
-                               T* w, int64_t ld) {
-    bias.rows(t0, t1, j0, j1, w, ld);
-    apply(t1 - t0, j1 - j0, w, ld);
-  };
-  mapped.keys = [apply, &bias](int64_t t0, int64_t t1, int64_t j0, int64_t j1,
-                               T* w, int64_t ld) {
-    bias.keys(t0, t1, j0, j1, w, ld);
-    apply(j1 - j0, t1 - t0, w, ld);
-  };
-  return mapped;
-}
-
-/// Non-finite biases (nonfinite_run.h): the bias without them, its marks, and
-/// flags of the rows that have any.
-template <class T>
-struct BandMarks {
-  BandMarks(const Exec& exec, const BandTasks<T>& tasks,
-            const BandBias<T>& bias)
-      : finite(map_bias(bias, finite_exponent<T>)),
-        marks(map_bias(bias, mark_of_exponent<T>)),
-        rows(tasks.band.rows, 0),
-        all(tasks.band.rows, 1) {
-    const Band& band = tasks.band;
-    exec.parallel(band.rows, [&](int64_t begin, int64_t end) {
-      for_logspace_rows(
-          exec, tasks, bias, all.data(), begin, end,
-          [&](int64_t t, const LogspaceBias& w) {
-            for (int64_t j = band.key_begin(t); j < band.key_end(t + 1); ++j)
-              rows[t] |= std::isnan(mark_of_exponent(w.w[tasks.tap(t, j)]));
-          });
-    });
-    any = std::find(rows.begin(), rows.end(), 1) != rows.end();
-  }
-  BandBias<T> finite, marks;
-  std::vector<uint8_t> rows, all;  // all: every row
-  bool any = false;
-};
 
 /// Calls f(b, e, raw) for pieces [b, e) of blocks [b0, b1), in parallel: at
 /// most kSub rows each, and enough pieces for all threads. raw: a buffer for

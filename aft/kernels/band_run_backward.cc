@@ -5,8 +5,10 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "aft/kernels/band_run.h"
+#include "aft/kernels/band_run_nonfinite.h"
 #include "aft/kernels/kernels.h"
 #include "aft/kernels/run.h"
 
@@ -336,104 +338,6 @@ class Backward {
       rows_of_;  // of tiles with log-space rows: [rows, kLogSum]
 };
 
-/// Overwrites the gradients that depend on a non-finite element.
-template <class T>
-class Overwrite {
- public:
-  Overwrite(const Exec& exec, const Problem<T>& p, const BandTasks<T>& l,
-            const BandMarks<T>& bias, const T* dy, const Gradients<T>& grad)
-      : exec_(exec),
-        p_(p),
-        l_(l),
-        bias_(bias),
-        dy_(dy),
-        grad_(grad),
-        rows_of_(l.all_tiles) {}
-
-  void run() {
-    exec_.parallel(l_.tasks, [&](int64_t begin, int64_t end) {
-      LogspaceChannels<T> marks(exec_, l_.logspace_window());
-      for (int64_t task = begin; task < end; ++task) {
-        const Strip<T> strip = l_.strip(p_, task);
-        for (int i = 0; i < strip.tiles(); ++i) tile(task, strip, i, marks);
-      }
-    });
-  }
-
-  /// Overwrites a piece of dw, in the layout of BandBias::take.
-  void biases(int64_t t0, int64_t t1, int64_t j0, int64_t j1, T* dw,
-              int64_t ld) const {
-    LogspaceChannels<T> marks(exec_, l_.logspace_window());
-    Buffer<T> w(exec_, (t1 - t0) * ld);
-    const int64_t taps_size = l_.logspace_window().taps();
-    Buffer<double> taps(exec_, taps_size), sums(exec_, taps_size);
-    bias_.marks.rows(t0, t1, j0, j1, w.get(), ld);
-    for (int64_t task = 0; task < l_.tasks; ++task) {
-      const Strip<T> strip = l_.strip(p_, task);
-      for (int i = 0; i < strip.tiles(); ++i) {
-        const double* rows = rows_of_[l_.first_tile(task) + i].get();
-        bool loaded = false;
-        for (int64_t t = t0; rows && t < t1; ++t) {
-          const int64_t begin = l_.band.key_begin(t),
-                        end = l_.band.key_end(t + 1);
-          if (begin >= end || !has_marks(rows + t * kLogSum)) continue;
-          if (!loaded) {
-            marks.load(l_.logspace_source(strip, i), j0, j1);
-            marks.mark();
-            loaded = true;
-          }
-          double* sum = sums.get() + l_.tap(t, begin);
-          std::fill_n(sum, end - begin, 0.);
-          l_.taps_of(t, w.get() + (t - t0) * ld, j0, taps.get());
-          marks.bias_gradient(t, {taps.get(), false}, rows + t * kLogSum,
-                              sums.get());
-          for (int64_t j = begin; j < end; ++j) {
-            if (std::isnan(sum[j - begin]))
-              dw[(t - t0) * ld + j - j0] = std::numeric_limits<T>::quiet_NaN();
-          }
-        }
-      }
-    }
-  }
-
- private:
-  void tile(int64_t task, const Strip<T>& strip, int i,
-            LogspaceChannels<T>& marks) {
-    const int64_t at = l_.row_offset(task) + i * kTile;
-    marks.load(l_.logspace_source(strip, i));
-    std::vector<uint8_t> flags = marks.mark() ? bias_.all : bias_.rows;
-    for (int64_t t = 0; t < l_.band.rows; ++t) {
-      for (int64_t x = at + t * l_.D; x < at + t * l_.D + strip.lanes(i); ++x)
-        flags[t] |= !std::isfinite(dy_[x]) || (p_.q && std::isnan(p_.q[x]));
-    }
-    if (std::find(flags.begin(), flags.end(), 1) == flags.end()) return;
-    Buffer<double>& rows = rows_of_[l_.first_tile(task) + i];
-    rows.grow(exec_, l_.band.rows * kLogSum);
-    std::fill_n(rows.get(), l_.band.rows * kLogSum, 0.);
-    marks.sum_keys();
-    marks.clear_gradients();
-    for_logspace_rows(exec_, l_, bias_.marks, flags.data(), 0, l_.band.rows,
-                      [&](int64_t t, const LogspaceBias& w) {
-                        double* row = rows.get() + t * kLogSum;
-                        marks.row(t, w, row);
-                        mark_gradients(row, strip.lanes(i), at + t * l_.D, dy_,
-                                       p_.q, grad_.dq);
-                        if (has_marks(row))
-                          marks.row_gradient(t, w, row, nullptr);
-                      });
-    const int64_t key_at = l_.key_offset(task);
-    marks.overwrite_gradients(rows.get(), grad_.dk + key_at, grad_.dv + key_at);
-  }
-
-  const Exec& exec_;
-  const Problem<T>& p_;
-  const BandTasks<T>& l_;
-  const BandMarks<T>& bias_;
-  const T* dy_;
-  const Gradients<T>& grad_;
-  std::vector<Buffer<double>> rows_of_;  // marks of tiles that have any
-};
-
 }  // namespace
 
 template <class T>
@@ -450,10 +354,10 @@ void run_band_backward(const Exec& exec, const Problem<T>& p,
   if (pass.all_fast()) return pass.biases();
   const BandTasks<T> l(exec, p, bias);
   const FiniteInputs<T> finite(exec, p, dy, saved);
-  BandMarks<T> marks(exec, l, bias);
+  BandMarks<T> marks(exec, l, bias, saved.unsafe);
   if (!finite.changed && !marks.any) return pass.biases();
 
-  Overwrite<T> overwrite(exec, p, l, marks, dy, grad);
+  GradientOverwrite<T> overwrite(exec, p, l, marks, dy, grad);
   if (bias.take) {
     marks.finite.take = [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1,
                             const T* dw, int64_t ld, BandSide side) {
@@ -462,8 +366,11 @@ void run_band_backward(const Exec& exec, const Problem<T>& p,
       bias.take(t0, t1, j0, j1, piece.data(), ld, side);
     };
   }
+  std::vector<uint8_t> unsafe(saved.unsafe, saved.unsafe + p.Tq);
+  for (uint8_t& row : unsafe) row &= ~kNonFiniteBias;
+  const Saved<T> finite_saved{finite.r.get(), finite.den.get(), unsafe.data()};
   Backward<T> again(exec, finite.problem, marks.finite, finite.dy.get(),
-                    finite.saved, grad);
+                    finite_saved, grad);
   again.run();
   overwrite.run();
   again.biases();

@@ -170,5 +170,46 @@ TEST(NonFinite, SeveralElements) {
   }
 }
 
+/// One NaN or infinity in any input.
+void check_any(Random& random, Operator op, Data data) {
+  const double values[] = {NAN, kInf, -kInf};
+  for (const Input input : {kQ, kK, kV, kW, kDy}) {
+    Numbers& x = of(input, &op, &data);
+    if (x.empty()) continue;
+    const int64_t at = random.below(static_cast<int64_t>(x.size()));
+    const double old = x[at];
+    x[at] = values[random.below(3)];
+    SCOPED_TRACE(::testing::Message()
+                 << kNames[input] << "[" << at << "] = " << x[at]);
+    const Result want = expected(op, data);
+    for_each_target([&] { expect_like(run<float>(op, data), want, 4e-6); });
+    x[at] = old;
+  }
+}
+
+TEST(NonFinite, Shapes) {
+  Random random(7);
+  for (const Mode& mode : testing::modes()) {
+    for (const testing::Case& c : testing::cases()) {
+      SCOPED_TRACE(::testing::Message() << c << ", " << mode);
+      const Data data(shape_of(c), mode, 8);
+      const Numbers w = random.normals(c.Tq * c.Tk);
+      check_any(random, simple(), data);
+      check_any(random, full(w), data);
+      if (c.window == 0) continue;
+      for (bool only : {false, true})
+        check_any(random, local(w, c.window, only), data);
+    }
+    for (const testing::ConvCase& c : testing::conv_cases()) {
+      if (c.causal != mode.causal) continue;
+      SCOPED_TRACE(::testing::Message() << c << ", " << mode);
+      const Data data(shape_of(c), mode, 9);
+      const Numbers w = random.normals(c.H * c.taps());
+      for (bool only : {false, true})
+        check_any(random, conv(w, c.grid, c.kernel, only), data);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace aft::kernels
