@@ -4,21 +4,22 @@
 #include "aft/kernels/band_run.h"
 
 #include <algorithm>
+#include <atomic>
+#include <vector>
 
+#include "aft/kernels/band_run_nonfinite.h"
 #include "aft/kernels/kernels.h"
 #include "aft/kernels/run.h"
 
 namespace aft::kernels {
+namespace {
 
+/// Returns whether all rows took the fast path, which implies that all keys,
+/// values and biases are finite, except for keys of -infinity.
 template <class T>
-void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
-              T* y, const Saved<T>& saved) {
-  if (nothing(p, y)) return;
-  if (bias.window == 0) {  // simple; its backward pass needs nothing saved
-    run_simple(exec, p, y);
-    return;
-  }
-  const BandTasks<T> l(exec, p, bias);
+bool forward(const Exec& exec, const Problem<T>& p, const BandTasks<T>& l,
+             const BandBias<T>& bias, T* y, const Saved<T>& saved,
+             uint8_t* unsafe) {
   const Band& band = l.band;
   const int64_t n_blocks = blocks(band.rows), width = l.width(band.keys),
                 chunk = chunk_blocks(width, n_blocks);
@@ -31,8 +32,7 @@ void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
   Buffer<T> packed(exec, chunk * width * kBlockRows), panels;
   if (!once) panels.grow(exec, l.all_tiles * step);
   std::vector<int64_t> safe_rows(l.all_tiles);
-  std::vector<uint8_t> unsafe_here(saved.unsafe ? 0 : band.rows);
-  uint8_t* unsafe = saved.unsafe ? saved.unsafe : unsafe_here.data();
+  std::atomic<bool> all_fast{true};
 
   for (int64_t b0 = 0; b0 < n_blocks; b0 += chunk) {
     const int64_t b1 = std::min(b0 + chunk, n_blocks);
@@ -57,7 +57,7 @@ void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
         if (b0 == 0) band_kernels<T>().pack_keys(band, strip, panel, safe);
         const bool logspace =
             unsafe_chunk || *std::min_element(safe, safe + strip.tiles()) < t1;
-        if (logspace) flags.resize(strip.tiles() * band.rows);
+        if (logspace) flags.resize(strip.tiles() * band.rows), all_fast = false;
         for (int i = 0; logspace && i < strip.tiles(); ++i) {
           set_flags(band.rows, unsafe, safe[i], flags.data() + i * band.rows);
         }
@@ -87,6 +87,32 @@ void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
         }
       }
     });
+  }
+  return all_fast;
+}
+
+}  // namespace
+
+template <class T>
+void run_band(const Exec& exec, const Problem<T>& p, const BandBias<T>& bias,
+              T* y, const Saved<T>& saved) {
+  if (nothing(p, y)) return;
+  if (bias.window == 0) {  // simple; its backward pass needs nothing saved
+    run_simple(exec, p, y);
+    return;
+  }
+  const BandTasks<T> l(exec, p, bias);
+  std::vector<uint8_t> unsafe_here(saved.unsafe ? 0 : p.Tq);
+  uint8_t* unsafe = saved.unsafe ? saved.unsafe : unsafe_here.data();
+  if (forward(exec, p, l, bias, y, saved, unsafe)) return;
+  const FiniteInputs<T> finite(exec, p);
+  const BandMarks<T> marks(exec, l, bias, unsafe);
+  if (!finite.changed && !marks.any) return;
+  forward(exec, finite.problem, l, marks.finite, y, saved, unsafe);
+  overwrite_results(exec, p, l, marks, y, saved);
+  // So that backward looks for them; they are safe without these biases.
+  for (int64_t t = 0; t < p.Tq; ++t) {
+    if (marks.rows[t]) unsafe[t] |= kNonFiniteBias;
   }
 }
 

@@ -1,11 +1,14 @@
 // AFT-full and AFT-local backward: dk and dv are the forward product with W
 // transposed over the panel of rows, dw a product of the two panels.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "aft/kernels/band_run.h"
+#include "aft/kernels/band_run_nonfinite.h"
 #include "aft/kernels/kernels.h"
 #include "aft/kernels/run.h"
 
@@ -13,7 +16,7 @@ namespace aft::kernels {
 
 namespace {
 
-/// The phases of the backward pass.
+/// The phases of the backward pass: run, then biases.
 template <class T>
 class Backward {
  public:
@@ -52,7 +55,12 @@ class Backward {
       LogspaceChannels<T> channels(exec_, l_.logspace_window());
       for (int64_t task = begin; task < end; ++task) logspace(task, channels);
     });
-    if (bias_.take) biases();
+  }
+  /// Whether all rows took the fast path, which implies that all inputs and
+  /// saved results are finite, except for keys of -infinity and queries.
+  bool all_fast() const {
+    return !std::memchr(flags_.get(), 1,
+                        static_cast<size_t>(l_.all_tiles * band_.rows));
   }
 
  private:
@@ -208,9 +216,11 @@ class Backward {
     }
   }
 
+ public:
   /// Computes dw in pieces of kSub rows, several in parallel, and passes them
   /// to `take` in order.
   void biases() {
+    if (!bias_.take) return;
     const bool summed = dw_.get();  // by strips()
     const int64_t batch =
         summed ? subs()
@@ -252,6 +262,7 @@ class Backward {
     }
   }
 
+ private:
   /// Sets dw_ to pieces [s0, s1) of the product of all panels. Processes a few
   /// panels at a time, which stay in the cache for all pieces.
   void multiply_panels(int64_t s0, int64_t s1) {
@@ -338,7 +349,31 @@ void run_band_backward(const Exec& exec, const Problem<T>& p,
     run_simple_backward<T>(exec, p, dy, nullptr, grad);
     return;
   }
-  Backward<T>(exec, p, bias, dy, saved, grad).run();
+  Backward<T> pass(exec, p, bias, dy, saved, grad);
+  pass.run();
+  if (pass.all_fast()) return pass.biases();
+  const BandTasks<T> l(exec, p, bias);
+  const FiniteInputs<T> finite(exec, p, dy, saved);
+  BandMarks<T> marks(exec, l, bias, saved.unsafe);
+  if (!finite.changed && !marks.any) return pass.biases();
+
+  GradientOverwrite<T> overwrite(exec, p, l, marks, dy, grad);
+  if (bias.take) {
+    marks.finite.take = [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1,
+                            const T* dw, int64_t ld, BandSide side) {
+      std::vector<T> piece(dw, dw + (t1 - t0) * ld);
+      overwrite.biases(t0, t1, j0, j1, piece.data(), ld);
+      bias.take(t0, t1, j0, j1, piece.data(), ld, side);
+    };
+  }
+  std::vector<uint8_t> unsafe(saved.unsafe, saved.unsafe + p.Tq);
+  for (uint8_t& row : unsafe) row &= ~kNonFiniteBias;
+  const Saved<T> finite_saved{finite.r.get(), finite.den.get(), unsafe.data()};
+  Backward<T> again(exec, finite.problem, marks.finite, finite.dy.get(),
+                    finite_saved, grad);
+  again.run();
+  overwrite.run();
+  again.biases();
 }
 
 template void run_band_backward(const Exec&, const Problem<float>&,

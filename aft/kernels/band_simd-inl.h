@@ -156,7 +156,7 @@ HWY_INLINE bool PackBlock(int64_t lo, int64_t hi, T far_before, T far_after,
     for (int64_t y = 0; y < kChunk; ++y) buffer[y] = y < n ? w[x + y] : T(0);
     for (size_t y = 0; y < kChunk; y += hn::Lanes(d)) {
       const auto wv = hn::Load(d, buffer + y);
-      safe = safe && hn::AllFalse(d, hn::Gt(hn::Abs(wv), limit));
+      safe = safe && hn::AllTrue(d, hn::Le(hn::Abs(wv), limit));
       hn::Store(ExpV(d, hn::Min(hn::Max(wv, hn::Neg(limit)), limit)), d,
                 buffer + y);
     }

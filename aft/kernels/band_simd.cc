@@ -54,8 +54,8 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
   HWY_ALIGN T kb[kTile], vb[kTile];
   for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
     const auto ref = hn::Load(d, s.ref + i);
-    auto max = hn::Load(d, s.max + i), min = hn::Load(d, s.min + i),
-         size = hn::Zero(d);
+    auto max = hn::Load(d, s.max + i), min = hn::Load(d, s.min + i);
+    auto good = hn::Eq(ref, ref);  // NaN fails every comparison
     for (int64_t j = j0; j < j1; ++j) {
       T* out = panel + j * kPanel + i;
       if (strip.padded && strip.padded[j]) {
@@ -70,20 +70,22 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
       const auto kj = hn::LoadU(d, k + i), vj = hn::LoadU(d, v + i);
       max = hn::Max(max, kj);
       min = hn::Min(min, kj);
-      size = hn::Max(size, hn::Abs(vj));
-      const auto e = ExpV(d, hn::Min(hn::Sub(kj, ref), limit));
+      const auto x = hn::Sub(kj, ref);
+      good = hn::And(good,
+                     hn::And(hn::Le(x, limit), hn::Le(hn::Abs(vj), v_limit)));
+      const auto e = ExpV(d, hn::Min(x, limit));
       hn::Store(hn::Mul(e, vj), d, out);
       hn::Store(e, d, out + kTile);
     }
     hn::Store(max, d, s.max + i);
     hn::Store(min, d, s.min + i);
-    auto bad = hn::Or(hn::Gt(hn::Sub(max, ref), limit), hn::Gt(size, v_limit));
+    auto bad = hn::Not(good);
     if (band.window_only)
       bad = hn::Or(bad, hn::Lt(hn::Sub(min, ref), hn::Neg(limit)));
     if (HWY_LIKELY(hn::AllFalse(d, bad))) continue;
-    // A key is beyond FastPathLimits, in this range or before it (max and min
-    // are cumulative). Find the first one, and set such keys to 0: rows of the
-    // fast path multiply them by a weight of 0, and 0 * inf is NaN.
+    // A key is beyond FastPathLimits, in this range or before it (min is
+    // cumulative). Find the first one, and set such keys to 0: rows of the fast
+    // path multiply them by a weight of 0, and 0 * inf is NaN.
     const int last =
         static_cast<int>(std::min<size_t>(i + hn::Lanes(d), lanes));
     for (int64_t j = j0; j < j1; ++j) {
@@ -91,8 +93,8 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
       for (int c = static_cast<int>(i); c < last; ++c) {
         const T x = keys[j * strip.stride + c] - s.ref[c];
         const T v = values[j * strip.stride + c];
-        const bool beyond = x > FastPathLimits<T>::key ||
-                            std::abs(v) > FastPathLimits<T>::value ||
+        const bool beyond = !(x <= FastPathLimits<T>::key) ||
+                            !(std::abs(v) <= FastPathLimits<T>::value) ||
                             (band.window_only && x < -FastPathLimits<T>::key);
         if (!beyond) continue;
         s.safe = std::min(s.safe, j);
@@ -141,6 +143,8 @@ void PackKeys(const Band& band, const Strip<T>& strip, const Panel<T>& panel,
                    !(band.window_only && s.min[i] < -limit)))
         continue;
       s.ref[i] = band.window_only ? s.max[i] / 2 + s.min[i] / 2 : s.max[i];
+      if (!(std::abs(s.ref[i]) <= std::numeric_limits<T>::max()))
+        s.ref[i] = T(0);
       moved = true;
     }
     if (moved) {
@@ -229,20 +233,21 @@ HWY_INLINE void PackRowRange(const Strip<T>& strip, int tile, int64_t t0,
     T* out = panel + t * kPanel;
     const int64_t row = t * strip.stride + tile * kTile;
     const T* dy = Ahead(grad.dy + row, kAhead * strip.stride, lanes, gb);
-    for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
-      const auto bad = hn::Gt(hn::Abs(hn::LoadU(d, dy + i)),
-                              hn::Set(d, FastPathLimits<T>::value));
-      if (HWY_UNLIKELY(!hn::AllFalse(d, bad))) logspace[t] = 1;
-    }
-    if (logspace[t]) {
-      for (int i = 0; i < kPanel; ++i) out[i] = T(0);
-      continue;
-    }
     const T* q = strip.q
                      ? Ahead(strip.q + row, kAhead * strip.stride, lanes, qb)
                      : nullptr;
     const T* r = Ahead(grad.r + row, kAhead * strip.stride, lanes, rb);
     const T* den = Ahead(grad.den + row, kAhead * strip.stride, lanes, db);
+    for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
+      const auto good = WithinLimits(
+          d, hn::LoadU(d, dy + i), q ? hn::LoadU(d, q + i) : hn::Zero(d),
+          hn::LoadU(d, r + i), hn::LoadU(d, den + i));
+      if (HWY_UNLIKELY(!hn::AllTrue(d, good))) logspace[t] = 1;
+    }
+    if (logspace[t]) {
+      for (int i = 0; i < kPanel; ++i) out[i] = T(0);
+      continue;
+    }
     for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
       const auto rt = hn::LoadU(d, r + i);
       auto a = hn::LoadU(d, dy + i);

@@ -4,6 +4,8 @@
 #include "aft/kernels/conv_run.h"
 
 #include <algorithm>
+#include <atomic>
+#include <limits>
 
 namespace aft::kernels {
 namespace {
@@ -31,12 +33,11 @@ void logspace_forward(const Conv<T>& conv, int64_t b, const int64_t* channels,
   }
 }
 
-}  // namespace
-
+/// Returns whether all channels took the fast path, which implies that all
+/// keys, values and biases are finite, except for keys of -infinity.
 template <class T>
-void run_conv(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
-              T* y, const Saved<T>& saved) {
-  if (nothing(p, y)) return;
+bool forward(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
+             T* y, const Saved<T>& saved) {
   const Conv<T> conv(exec, p, bias);
   const ConvWindow& window = conv.window;
   const int64_t n = conv.T_;
@@ -59,6 +60,7 @@ void run_conv(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
       });
 
   const bool safe_heads = *std::min_element(safe.begin(), safe.end()) >= n;
+  std::atomic<bool> all_fast{safe_heads};
   const int64_t groups = panels(conv.D);
   exec.parallel(conv.B * groups, [&](int64_t begin, int64_t end) {
     Buffer<T> panel(exec, window.panel_size()),
@@ -84,6 +86,7 @@ void run_conv(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
                          conv.lanes(y, b, c0, conv.D),
                          conv.lanes(saved.r, b, c0, conv.D));
       if (safe_heads && safe_values) continue;
+      all_fast = false;
       int64_t channels[kPanel], rows[kPanel];
       int count = 0;
       for (int64_t c = c0; c < std::min(c0 + kPanel, conv.D); ++c) {
@@ -98,6 +101,52 @@ void run_conv(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
       }
     }
   });
+  return all_fast;
+}
+
+/// Overwrites the results that depend on a non-finite element. The biases of
+/// `conv` are marks.
+template <class T>
+void overwrite(const Conv<T>& conv, T* y, const Saved<T>& saved) {
+  const int64_t tiles = (conv.D + kTile - 1) / kTile;
+  conv.exec.parallel(conv.B * tiles, [&](int64_t begin, int64_t end) {
+    LogspaceChannels<T> marks(conv.exec, conv.logspace_window());
+    const Buffer<double> w(conv.exec, conv.window.taps() * kTile);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t b = i / tiles, c0 = i % tiles * kTile;
+      const int lanes = static_cast<int>(std::min<int64_t>(kTile, conv.D - c0));
+      if (!conv.mark(b, c0, lanes, marks, w.get())) continue;
+      for (int64_t t = b * conv.T_; t < (b + 1) * conv.T_; ++t) {
+        alignas(64) double row[kLogSum];
+        marks.row(t - b * conv.T_, {w.get(), true}, row);
+        for (int64_t c = c0; c < c0 + lanes; ++c) {
+          const bool weights =
+              overwrite_output(row, static_cast<int>(c - c0), t * conv.D + c,
+                               conv.p.q, y, saved.r);
+          // Once per head, whose channels may belong to several threads.
+          if (weights && saved.den && c % conv.per_head == 0) {
+            saved.den[t * conv.H + c / conv.per_head] =
+                std::numeric_limits<T>::quiet_NaN();
+          }
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+template <class T>
+void run_conv(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
+              T* y, const Saved<T>& saved) {
+  if (nothing(p, y) || forward(exec, p, bias, y, saved)) return;
+  FiniteInputs<T> finite(exec, p);
+  const ReplacedBias<T> w(exec, p, bias, finite_exponent<T>, &finite.changed);
+  if (!finite.changed) return;
+  forward(exec, finite.problem, w.bias, y, saved);
+  const ReplacedBias<T> marks(exec, p, bias, mark_of_exponent<T>,
+                              &finite.changed);
+  overwrite(Conv<T>(exec, p, marks.bias), y, saved);
 }
 
 template void run_conv(const Exec&, const Problem<float>&,

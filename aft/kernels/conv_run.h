@@ -9,6 +9,7 @@
 
 #include "aft/kernels/kernels.h"
 #include "aft/kernels/logspace_run.h"
+#include "aft/kernels/nonfinite_run.h"
 #include "aft/kernels/run.h"
 #include "aft/kernels/run_buffers.h"
 
@@ -17,6 +18,21 @@ namespace aft::kernels {
 inline int64_t panels(int64_t channels) {
   return (channels + kPanel - 1) / kPanel;
 }
+
+/// The kernel with f applied to each element.
+template <class T>
+struct ReplacedBias {
+  ReplacedBias(const Exec& exec, const Problem<T>& p, const ConvBias<T>& from,
+               T (*f)(T), bool* changed)
+      : w(replaced(exec, from.w,
+                   p.H * from.kernel[0] * from.kernel[1] * from.kernel[2], f,
+                   changed)),
+        bias(from) {
+    bias.w = w.get();
+  }
+  Buffer<T> w;
+  ConvBias<T> bias;
+};
 
 /// The problem with its window, the mapping from taps of the window to taps of
 /// the kernel, and exp(w).
@@ -125,8 +141,8 @@ class Conv {
   int64_t safe_rows(int64_t b, int64_t c, const int64_t* safe) const {
     int64_t rows = safe[b * H + c / per_head];
     for (int64_t t = 0; t < rows; ++t) {
-      if (std::abs(p.v[(b * T_ + t) * D + c]) > FastPathLimits<T>::value &&
-          !(p.padded && padded(b)[t])) {
+      if (!(std::abs(p.v[(b * T_ + t) * D + c]) <= FastPathLimits<T>::value ||
+            (p.padded && padded(b)[t]))) {
         rows = p.causal ? t : 0;
       }
     }
@@ -158,6 +174,23 @@ class Conv {
             i < source.lanes ? bias.w[source.key[i] * kernel_taps + from] : 0;
       }
     });
+  }
+
+  /// Loads and marks channels [c0, c0 + lanes) of batch row b, and the marks of
+  /// their biases; this bias must be marks (nonfinite_run.h). Returns whether
+  /// there is any of a non-finite element.
+  bool mark(int64_t b, int64_t c0, int lanes, LogspaceChannels<T>& marks,
+            double* w) const {
+    int64_t channels[kTile];
+    for (int i = 0; i < lanes; ++i) channels[i] = c0 + i;
+    const LogspaceSource<T> source = logspace_source(b, channels, lanes);
+    logspace_weights(source, w);
+    marks.load(source);
+    const bool any = marks.mark();
+    marks.sum_keys();
+    const double *begin = w, *end = w + window.taps() * kTile;
+    return std::any_of(begin, end, [](double x) { return std::isnan(x); }) ||
+           any;
   }
 
   const Exec& exec;

@@ -48,6 +48,9 @@ class Backward {
     if (bias_.dw) biases();
     logspace();
   }
+  /// Whether all rows took the fast path, which implies that all inputs and
+  /// saved results are finite, except for keys of -infinity and queries.
+  bool all_fast() const { return !any_logspace_; }
 
  private:
   PanelChannels<const T> lanes(const Buffer<T>& x, int64_t b, int64_t c0,
@@ -81,7 +84,7 @@ class Backward {
         safe_[i / (n_ * D_) * D_ + i % D_] = 0;
       }
     }
-    any_logspace_ = *std::min_element(safe_.begin(), safe_.end()) < n_;
+    any_logspace_ = !safe || *std::min_element(safe_.begin(), safe_.end()) < n_;
     exec_.parallel(B_ * n_, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         T* a = a_.get() + i * D_;
@@ -287,6 +290,53 @@ class Backward {
   bool any_logspace_ = false;
 };
 
+/// Overwrites the gradients that depend on a non-finite element. The biases of
+/// `conv` are marks. Each thread processes whole heads, as in logspace().
+template <class T>
+void overwrite(const Conv<T>& conv, const T* dy, const Gradients<T>& grad,
+               T* dw) {
+  const Problem<T>& p = conv.p;
+  const int64_t heads = std::max<int64_t>(1, kTile / conv.per_head);
+  const int64_t size = conv.window.taps() * kTile, n = conv.T_, D = conv.D;
+  conv.exec.parallel((conv.H + heads - 1) / heads, [&](int64_t begin,
+                                                       int64_t end) {
+    LogspaceChannels<T> marks(conv.exec, conv.logspace_window());
+    const Buffer<double> w(conv.exec, size), rows(conv.exec, n * kLogSum),
+        dw_marks(conv.exec, size);
+    const int64_t last = std::min(end * heads, conv.H) * conv.per_head;
+    for (int64_t c0 = begin * heads * conv.per_head; c0 < last; c0 += kTile) {
+      const int lanes = static_cast<int>(std::min<int64_t>(kTile, last - c0));
+      for (int64_t b = 0; b < conv.B; ++b) {
+        bool any = conv.mark(b, c0, lanes, marks, w.get());
+        for (int64_t t = b * n; !any && t < (b + 1) * n; ++t) {
+          for (int64_t x = t * D + c0; x < t * D + c0 + lanes; ++x)
+            any = any || !std::isfinite(dy[x]) || (p.q && std::isnan(p.q[x]));
+        }
+        if (!any) continue;
+        std::fill_n(dw_marks.get(), size, 0.);
+        marks.clear_gradients();
+        for (int64_t t = 0; t < n; ++t) {
+          double* row = rows.get() + t * kLogSum;
+          marks.row(t, {w.get(), true}, row);
+          mark_gradients(row, lanes, (b * n + t) * D + c0, dy, p.q, grad.dq);
+          if (has_marks(row))
+            marks.row_gradient(t, {w.get(), true}, row, dw_marks.get());
+        }
+        marks.overwrite_gradients(rows.get(), grad.dk + b * n * conv.H,
+                                  grad.dv + b * n * D);
+        conv.for_taps([&](int64_t tap, int64_t to) {
+          for (int i = 0; dw && i < lanes; ++i) {
+            const double mark = dw_marks.get()[tap * kTile + i];
+            if (std::isnan(mark))
+              dw[(c0 + i) / conv.per_head * conv.kernel_taps + to] =
+                  static_cast<T>(mark);
+          }
+        });
+      }
+    }
+  });
+}
+
 }  // namespace
 
 template <class T>
@@ -298,7 +348,17 @@ void run_conv_backward(const Exec& exec, const Problem<T>& p,
     if (bias.dw) std::fill_n(bias.dw, p.H * s[0] * s[1] * s[2], T(0));
     return;
   }
-  Backward<T>(exec, p, bias, dy, saved, grad).run();
+  Backward<T> pass(exec, p, bias, dy, saved, grad);
+  pass.run();
+  if (pass.all_fast()) return;
+  FiniteInputs<T> finite(exec, p, dy, saved);
+  const ReplacedBias<T> w(exec, p, bias, finite_exponent<T>, &finite.changed);
+  if (!finite.changed) return;
+  Backward<T>(exec, finite.problem, w.bias, finite.dy.get(), finite.saved, grad)
+      .run();
+  const ReplacedBias<T> marks(exec, p, bias, mark_of_exponent<T>,
+                              &finite.changed);
+  overwrite(Conv<T>(exec, p, marks.bias), dy, grad, bias.dw);
 }
 
 template void run_conv_backward(const Exec&, const Problem<float>&,

@@ -120,13 +120,13 @@ void PackKeys(const ConvWindow& w, const PanelChannels<const T>& k,
     for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
       const auto x = hn::Sub(hn::LoadU(d, row + i), hn::Load(d, ref + i));
       const auto bound = hn::Set(d, limit);
-      auto bad = hn::Gt(x, bound);
+      auto bad = hn::Not(hn::Le(x, bound));  // also NaN
       if (window_only) bad = hn::Or(bad, hn::Lt(x, hn::Neg(bound)));
       if (HWY_UNLIKELY(!hn::AllFalse(d, bad))) {
         for (size_t c = i; c < i + hn::Lanes(d); ++c) {
           const T distance = row[c] - ref[c];
           const bool beyond =
-              distance > limit || (window_only && distance < -limit);
+              !(distance <= limit) || (window_only && distance < -limit);
           if (beyond) safe_rows[c] = causal ? std::min(safe_rows[c], t) : 0;
         }
       }
@@ -140,29 +140,25 @@ template <class T>
 bool Pack(const ConvWindow& w, const PanelChannels<const T>& x, const T* y,
           int64_t y_stride, const int64_t* index, T* panel) {
   const PanelTag<T> d;
-  HWY_ALIGN T buffer[kPanel], largest[kPanel] = {};
+  HWY_ALIGN T buffer[kPanel];
   Gather<T> others(y, y_stride, y ? index : nullptr);
+  bool safe = true;
   ForPanel(w, panel, [&](int64_t t, T* out) {
     const T *row = Row(x, t, buffer), *other = y ? others.row(t) : nullptr;
     for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
       auto value = hn::LoadU(d, row + i);
       if (y) {
-        // 0 stays 0: padded keys may have any value.
-        const auto scale = hn::LoadU(d, other + i);
-        value = hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)), value);
-        const auto most = hn::Max(hn::Load(d, largest + i), hn::Abs(value));
-        hn::Store(most, d, largest + i);
-        // Values beyond FastPathLimits take the log-space path. They are set to
-        // 0 here, since they could be multiplied by 0.
-        const auto beyond =
-            hn::Gt(hn::Abs(value), hn::Set(d, FastPathLimits<T>::value));
-        value = hn::IfThenZeroElse(beyond, hn::Mul(value, scale));
+        // Values beyond FastPathLimits take the log-space path, or are padded.
+        // They are set to 0 here, since they could be multiplied by 0.
+        const auto within =
+            hn::Le(hn::Abs(value), hn::Set(d, FastPathLimits<T>::value));
+        if (HWY_UNLIKELY(!hn::AllTrue(d, within))) safe = false;
+        value =
+            hn::IfThenElseZero(within, hn::Mul(value, hn::LoadU(d, other + i)));
       }
       hn::Store(value, d, out + i);
     }
   });
-  bool safe = true;
-  for (T most : largest) safe = safe && most <= FastPathLimits<T>::value;
   return safe;
 }
 
@@ -214,14 +210,15 @@ bool RowGradient(int64_t n, const T* q, const T* dy, const T* r,
   bool safe = true;
   const auto some = [&](auto d, int64_t i) {
     auto g = hn::LoadU(d, dy + i);
-    const auto limit = hn::Set(d, FastPathLimits<T>::value);
-    safe = safe && hn::AllTrue(d, hn::Le(hn::Abs(g), limit));
+    const auto rt = hn::LoadU(d, r + i), den = hn::LoadU(d, den_of + i);
+    const auto qt = q ? hn::LoadU(d, q + i) : hn::Zero(d);
+    safe = safe && hn::AllTrue(d, WithinLimits(d, g, qt, rt, den));
     if (q) {
       auto gq = hn::Zero(d);
-      g = GateGradient(d, g, hn::LoadU(d, q + i), hn::LoadU(d, r + i), gq);
+      g = GateGradient(d, g, qt, rt, gq);
       hn::StoreU(gq, d, dq + i);
     }
-    hn::StoreU(Ratio(d, g, hn::LoadU(d, den_of + i)), d, a + i);
+    hn::StoreU(Ratio(d, g, den), d, a + i);
   };
   const hn::ScalableTag<T> d;
   const hn::CappedTag<T, 1> one;

@@ -4,13 +4,16 @@
 //
 //   y_t = gate(q_t) * sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + w_tj)
 //
-// reference.h computes the same in plain double loops: start there.
+// reference.h computes the same in plain double loops: start there. It also
+// defines the results for inputs of NaN and infinity. The kernels only detect
+// such inputs; run.h computes these results (nonfinite_run.h).
 //
 // Names of the files in this directory: OPERATOR_PART.
 //
 //   OPERATOR   simple; band (full and local: one banded product); conv;
 //              one_tap; linear and pointwise (not AFT); logspace, the path of
-//              band and conv for exponents that are far apart
+//              band and conv for exponents that are far apart; nonfinite,
+//              inputs of NaN and infinity
 //   PART       none       public header, if not in kernels.h and run.h
 //              simd.cc    inner loops, compiled once per SIMD target
 //              simd-inl.h parts of a simd.cc, included once per SIMD target
@@ -104,12 +107,16 @@ struct WindowStep {
 
 template <class T>
 struct SimpleKernels {
-  void (*forward)(const Simple<T>&);
+  /// Returns false, with an undefined y, if a sum is not finite, which needs a
+  /// key or value that is not.
+  bool (*forward)(const Simple<T>&);
   /// Gradients of forward; `y` of the argument is not used. dq is null if q is.
-  void (*backward)(const Simple<T>&, const T* dy, T* dq, T* dk, T* dv,
+  /// Returns false, with undefined gradients, if a sum is not finite.
+  bool (*backward)(const Simple<T>&, const T* dy, T* dq, T* dk, T* dv,
                    T* scratch);
   /// One position of n channels: state is [3, n], and not read if `fresh` (the
-  /// first position). y null: only adds (k, v) to the state.
+  /// first position). y null: only adds (k, v) to the state. A NaN stays in the
+  /// state of its channel.
   void (*step)(int64_t n, bool fresh, const T* q, const T* k, const T* v,
                T* state, T* y);
   /// Before the call, the caller puts (k, v) into the ring, and passes a key
@@ -231,7 +238,7 @@ struct BandKernels {
   /// Panel of rows: [a / den | -a r / den] with a = dy gate(q), or zero in
   /// log-space rows; dq; before and after [blocks(keys), kPanel] as in
   /// pack_keys, with rows and keys exchanged. Sets `logspace` where |dy| is
-  /// beyond FastPathLimits.
+  /// beyond FastPathLimits, or q, r or den is not finite.
   void (*pack_rows)(const Band&, const Strip<T>&, const BandGrad<T>&,
                     const Panel<T>& rows);
   /// dk and dv of the keys of blocks [b0, b1), at the strip's first channel.
@@ -305,8 +312,9 @@ struct ConvKernels {
   void (*pack_keys)(const ConvWindow&, const PanelChannels<const T>& k,
                     const uint8_t* padded, bool causal, bool window_only,
                     T* panel, const PanelChannels<T>& e, int64_t* safe_rows);
-  /// panel = x, or x * y[:, index] if y is not null; index [kPanel]. Returns
-  /// whether all |x| of keys that are not padded are within FastPathLimits.
+  /// panel = x, or x * y[:, index] if y is not null; index [kPanel]. In the
+  /// second case, |x| beyond FastPathLimits are replaced by 0; returns whether
+  /// there are none.
   bool (*pack)(const ConvWindow&, const PanelChannels<const T>& x, const T* y,
                int64_t y_stride, const int64_t* index, T* panel);
   /// out[t] = sum over the window of weights[tap] * panel + sum over the rest
@@ -327,7 +335,7 @@ struct ConvKernels {
                  const PanelChannels<T>& dv, const PanelChannels<T>& vdv);
   /// a = dy gate(q) / den and dq of one row of n channels; q and dq may be
   /// null. den_of [n]: den of each channel. Returns whether |dy| is within
-  /// FastPathLimits.
+  /// FastPathLimits, and q, r and den are finite.
   bool (*row)(int64_t n, const T* q, const T* dy, const T* r, const T* den_of,
               T* a, T* dq);
 };

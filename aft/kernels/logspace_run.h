@@ -33,6 +33,7 @@ class LogspaceChannels {
   void load(const LogspaceSource<T>& source, int64_t begin = 0,
             int64_t end = std::numeric_limits<int64_t>::max()) {
     source_ = source;
+    begin_ = begin, end_ = std::min(end, window_.all_keys());
     keys_.grow(exec_, window_.all_keys() * 2 * kTile);
     tile_ = {keys_.get(), source.padded};
     const auto copy = [&](const T* from, const int64_t* column, double* to) {
@@ -42,7 +43,7 @@ class LogspaceChannels {
       for (int i = 0; i < kTile; ++i)
         to[i] = i < source.lanes ? from[column[i]] : 0;
     };
-    for (int64_t j = begin; j < std::min(end, window_.all_keys()); ++j) {
+    for (int64_t j = begin_; j < end_; ++j) {
       double *key = keys_.get() + j * 2 * kTile, *value = key + kTile;
       if (source.padded && source.padded[j]) {
         std::fill_n(key, kTile, -std::numeric_limits<double>::infinity());
@@ -50,6 +51,36 @@ class LogspaceChannels {
       } else {
         copy(source.k + j * source.k_stride, source.key, key);
         copy(source.v + j * source.v_stride, source.value, value);
+      }
+    }
+  }
+
+  /// After load: replaces keys and values by marks (nonfinite_run.h): 0, or
+  /// -infinity for keys that are masked, NaN for keys that make a weight NaN
+  /// and their values, and values that are not finite. Returns whether there
+  /// are any of the last two kinds.
+  bool mark() {
+    constexpr double inf = std::numeric_limits<double>::infinity();
+    bool any = false;
+    for (int64_t j = begin_; j < end_; ++j) {
+      double *key = keys_.get() + j * 2 * kTile, *value = key + kTile;
+      for (int i = 0; i < kTile; ++i) {
+        const bool masked = key[i] == -inf, known = key[i] < inf;
+        if (!known) value[i] = std::numeric_limits<double>::quiet_NaN();
+        if (masked || std::isfinite(value[i])) value[i] = 0;
+        if (!masked) key[i] = known ? 0 : value[i];
+        any = any || !(value[i] == 0);
+      }
+    }
+    return any;
+  }
+  /// After mark: keeps only the marks of masked keys.
+  void keep_masks() {
+    for (int64_t j = 0; j < window_.all_keys(); ++j) {
+      double *key = keys_.get() + j * 2 * kTile, *value = key + kTile;
+      for (int i = 0; i < kTile; ++i) {
+        if (!(key[i] < 0)) key[i] = 0;
+        value[i] = 0;
       }
     }
   }
@@ -84,6 +115,21 @@ class LogspaceChannels {
   /// their windows; then adds all gradients to dk and dv, which are laid out as
   /// k and v. Overwrites the sums that row() reads.
   void add_gradients(const double* rows, T* dk, T* dv) {
+    for_gradients(rows, dk, dv,
+                  [](T& to, double grad) { to += static_cast<T>(grad); });
+  }
+  /// The same with rows of marks: sets those that depend on a non-finite
+  /// element to NaN, and leaves the others unchanged.
+  void overwrite_gradients(const double* rows, T* dk, T* dv) {
+    keep_masks();
+    for_gradients(rows, dk, dv, [](T& to, double mark) {
+      if (std::isnan(mark)) to = static_cast<T>(mark);
+    });
+  }
+
+ private:
+  template <class F>
+  void for_gradients(const double* rows, T* dk, T* dv, const F& f) {
     if (window_.has_outside()) {
       const LogspaceWindow transposed = window_.transposed();
       outside_.grow(exec_, transposed.outside_size());
@@ -94,16 +140,15 @@ class LogspaceChannels {
     const double* grad = grads_.get();
     for (int64_t j = 0; j < window_.all_keys(); ++j, grad += 2 * kTile) {
       for (int i = 0; i < source_.lanes; ++i) {
-        dk[j * source_.k_stride + source_.key[i]] += static_cast<T>(grad[i]);
-        dv[j * source_.v_stride + source_.value[i]] +=
-            static_cast<T>(grad[kTile + i]);
+        f(dk[j * source_.k_stride + source_.key[i]], grad[i]);
+        f(dv[j * source_.v_stride + source_.value[i]], grad[kTile + i]);
       }
     }
   }
 
- private:
   const Exec& exec_;
   const LogspaceWindow window_;
+  int64_t begin_ = 0, end_ = 0;  // keys that are loaded
   LogspaceSource<T> source_{};
   LogspaceTile tile_{};
   Buffer<double> keys_, outside_, grads_;

@@ -196,6 +196,14 @@ HWY_INLINE LogspaceVec Weight(const double* w, int64_t tap, size_t lane) {
   return hn::Set(tag, w[tap]);
 }
 
+/// k + w, or -infinity (masked) if either is.
+HWY_INLINE LogspaceVec Exponent(LogspaceVec k, LogspaceVec w) {
+  const LogspaceTag tag;
+  const auto empty = hn::Set(tag, kEmpty);
+  return hn::IfThenElse(hn::Or(hn::Eq(k, empty), hn::Eq(w, empty)), empty,
+                        hn::Add(k, w));
+}
+
 void SumKeys(const LogspaceWindow& w, const LogspaceTile& tile,
              double* outside) {
   const LogspaceTag tag;
@@ -203,8 +211,11 @@ void SumKeys(const LogspaceWindow& w, const LogspaceTile& tile,
       w,
       [&](int64_t j, size_t lane) {
         const double* key = tile.keys + j * 2 * kTile + lane;
-        return LogSum{hn::Load(tag, key), hn::Load(tag, key + kTile),
-                      hn::Set(tag, 1.)};
+        // A key of NaN has an ordinary exponent, and a NaN weight and value.
+        const auto k = hn::Load(tag, key);
+        const auto nan = hn::IsNaN(k);
+        return LogSum{hn::IfThenZeroElse(nan, k), hn::Load(tag, key + kTile),
+                      hn::IfThenElse(nan, k, hn::Set(tag, 1.))};
       },
       outside);
 }
@@ -235,8 +246,8 @@ HWY_INLINE void RowOf(const LogspaceWindow& w, const LogspaceTile& tile,
       return tile.keys + j * 2 * kTile + lane;
     };
     const auto exponent = [&](int64_t j, int64_t tap) {
-      return hn::Add(hn::Load(tag, key(j)),
-                     Weight<kPerChannel>(bias, tap, lane));
+      return Exponent(hn::Load(tag, key(j)),
+                      Weight<kPerChannel>(bias, tap, lane));
     };
     // Two passes, so that nothing is rescaled.
     const auto empty = hn::Set(tag, kEmpty);
@@ -259,7 +270,10 @@ HWY_INLINE void RowOf(const LogspaceWindow& w, const LogspaceTile& tile,
     }
     ForKeys(w, tile, t, [&](int64_t j, int64_t tap) {
       const auto e = ExpV(tag, hn::Sub(exponent(j, tap), m));
-      n = hn::MulAdd(e, hn::Load(tag, key(j) + kTile), n);
+      // Of a masked key, the value may be NaN.
+      const auto v = hn::IfThenZeroElse(hn::Eq(e, hn::Zero(tag)),
+                                        hn::Load(tag, key(j) + kTile));
+      n = hn::MulAdd(e, v, n);
       d = hn::Add(d, e);
     });
     hn::Store(m, tag, row + kTile + lane);
@@ -288,12 +302,16 @@ HWY_INLINE void RowGradientOf(const LogspaceWindow& w, const LogspaceTile& tile,
     ForVectors([&](size_t lane) {
       const double* key = tile.keys + j * 2 * kTile + lane;
       const auto x =
-          hn::Add(hn::Load(tag, key), Weight<kPerChannel>(bias, tap, lane));
+          Exponent(hn::Load(tag, key), Weight<kPerChannel>(bias, tap, lane));
+      const auto e = ExpV(tag, hn::Sub(x, hn::Load(tag, row + kTile + lane)));
+      // The other factors, and the difference, may be NaN if the key is masked.
+      const auto none = hn::Eq(x, hn::Set(tag, kEmpty));
       const auto p =
-          hn::Mul(hn::Load(tag, row + lane),
-                  ExpV(tag, hn::Sub(x, hn::Load(tag, row + kTile + lane))));
-      const auto g = hn::Mul(p, hn::Sub(hn::Load(tag, key + kTile),
-                                        hn::Load(tag, row + 2 * kTile + lane)));
+          hn::IfThenZeroElse(none, hn::Mul(hn::Load(tag, row + lane), e));
+      const auto g =
+          hn::Mul(p, hn::IfThenZeroElse(
+                         none, hn::Sub(hn::Load(tag, key + kTile),
+                                       hn::Load(tag, row + 2 * kTile + lane))));
       if (grads) {
         add(grads + j * 2 * kTile + lane, g);
         add(grads + j * 2 * kTile + kTile + lane, p);
@@ -327,12 +345,13 @@ void OutsideGradient(const LogspaceWindow& w, const LogspaceTile& tile,
       const double* key = tile.keys + j * 2 * kTile + lane;
       double *dk = grads + j * 2 * kTile + lane, *dv = dk + kTile;
       const auto e = ExpV(tag, hn::Add(hn::Load(tag, key), sum.m));
-      const auto a = hn::Mul(e, sum.d);
+      const auto none = hn::Eq(e, hn::Zero(tag));  // the sums may be NaN
+      const auto a = hn::IfThenZeroElse(none, hn::Mul(e, sum.d));
+      const auto c = hn::IfThenZeroElse(none, hn::Mul(e, sum.n));
       hn::Store(hn::Add(hn::Load(tag, dv), a), tag, dv);
-      hn::Store(
-          hn::Add(hn::Load(tag, dk),
-                  hn::MulSub(hn::Load(tag, key + kTile), a, hn::Mul(e, sum.n))),
-          tag, dk);
+      hn::Store(hn::Add(hn::Load(tag, dk),
+                        hn::MulSub(hn::Load(tag, key + kTile), a, c)),
+                tag, dk);
     });
   }
 }

@@ -28,15 +28,20 @@ using TOf = hn::TFromD<D>;
 
 /// exp(x) = 2^n (1 + f + f^2 Q(f)), |f| <= ln2 / 2, with Q of degree 4 fitted
 /// for the smallest relative error (3e-9, far below rounding). 0 below -87, so
-/// no denormals; exp(88) above 88, so no infinities.
+/// no denormals; exp(88) above 88, so no infinities; NaN of NaN, which Min and
+/// the arithmetic on the exponent would lose.
 template <class D, HWY_IF_FLOAT(TOf<D>),
           hwy::EnableIf<sizeof(TOf<D>) == 4>* = nullptr>
 HWY_INLINE hn::Vec<D> ExpV(D d, hn::Vec<D> x) {
   const hn::RebindToSigned<D> di;
   const auto small = hn::Lt(x, hn::Set(d, -87.f));
-  x = hn::Min(hn::Max(x, hn::Set(d, -87.f)), hn::Set(d, 88.f));
-  const auto n = hn::NearestInt(hn::Mul(x, hn::Set(d, 1.44269504f)));
-  const auto nf = hn::ConvertTo(d, n);
+  const auto nan = hn::VecFromMask(d, hn::IsNaN(x));  // all bits: also a NaN
+  x = hn::Min(x, hn::Set(d, 88.f));
+  // The sum is rounded to an integer, which is in its lowest bits.
+  const auto round = hn::Set(d, 12582912.f);  // 1.5 * 2^23
+  const auto sum = hn::MulAdd(x, hn::Set(d, 1.44269504f), round);
+  const auto n = hn::BitCast(di, sum);
+  const auto nf = hn::Sub(sum, round);
   auto f = hn::NegMulAdd(nf, hn::Set(d, 0.693359375f),
                          x);  // ln2 in two parts: the first product is exact
   f = hn::MulAdd(nf, hn::Set(d, 2.12194440e-4f), f);
@@ -49,16 +54,17 @@ HWY_INLINE hn::Vec<D> ExpV(D d, hn::Vec<D> x) {
   p = hn::MulAdd(p, f, hn::Set(d, 1.f));
   const auto scaled =
       hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(n)));
-  return hn::IfThenZeroElse(small, scaled);
+  return hn::Or(hn::IfThenZeroElse(small, scaled), nan);
 }
 
 template <class D, HWY_IF_FLOAT(TOf<D>),
           hwy::EnableIf<sizeof(TOf<D>) == 8>* = nullptr>
 HWY_INLINE hn::Vec<D> ExpV(D d, hn::Vec<D> x) {
   const auto small = hn::Lt(x, hn::Set(d, -700.));
-  return hn::IfThenZeroElse(
-      small,
-      hn::Exp(d, hn::Min(hn::Max(x, hn::Set(d, -700.)), hn::Set(d, 700.))));
+  const auto nan = hn::VecFromMask(d, hn::IsNaN(x));
+  const auto e =
+      hn::Exp(d, hn::Min(hn::Max(x, hn::Set(d, -700.)), hn::Set(d, 700.)));
+  return hn::Or(hn::IfThenZeroElse(small, e), nan);
 }
 
 /// Vectors of at most kTile lanes, so that a tile is a whole number of vectors
@@ -115,6 +121,16 @@ HWY_INLINE V GateGradient(D tag, V dy, V q, V r, V& dq) {
   const auto a = hn::Mul(dy, gate);
   dq = hn::Mul(hn::Mul(a, hn::Mul(e, gate)), r);
   return a;
+}
+
+/// Whether |dy| is within FastPathLimits, and the others are finite: q may not
+/// be, and forward sets r and den to NaN where they depend on such an element.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE hn::Mask<D> WithinLimits(D d, V dy, V q, V r, V den) {
+  // 0 or NaN, in one comparison.
+  const auto mark = hn::Mul(hn::Zero(d), hn::Add(q, hn::Add(r, den)));
+  return hn::Le(hn::Abs(hn::Add(dy, mark)),
+                hn::Set(d, FastPathLimits<TOf<D>>::value));
 }
 
 /// num / den, 0 if den is 0 (all keys are masked).

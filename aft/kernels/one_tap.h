@@ -18,7 +18,7 @@ inline constexpr int64_t kOneTapPositions = int64_t{1} << 25;
 
 /// Up to kPanel channels [c0, c1) of one batch row on a grid of Z x Y x X
 /// positions, T = Z Y X. |w| <= FastPathLimits<T>::bias; k, q and v may have
-/// any finite value, padded k and v any value. Weights below 1e-22 of the
+/// any value. Weights below 1e-22 of the
 /// largest of a row may be lost.
 template <class T>
 struct OneTap {
@@ -38,8 +38,9 @@ constexpr int64_t one_tap_scratch(int64_t lines, int64_t X) {
 
 template <class T>
 struct OneTapKernels {
-  /// O(T) time for any offsets.
-  void (*forward)(const OneTap<T>&, T* scratch);
+  /// O(T) time for any offsets. Returns false, with an undefined y, if a sum is
+  /// not finite, which needs a key or value that is not.
+  bool (*forward)(const OneTap<T>&, T* scratch);
 };
 template <class T>
 const OneTapKernels<T>& one_tap_kernels() noexcept;

@@ -360,8 +360,18 @@ HWY_NOINLINE void Write(const OneTap<T>& a, const OneTapPanel& layout,
   }
 }
 
+/// Whether the totals of n channels are finite.
 template <class T>
-void Forward(const OneTap<T>& piece, T* scratch) {
+bool Finite(const Totals<T>& totals, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const T both = totals.size[i] + totals.sums[kPanel + i];
+    if (!(both <= std::numeric_limits<T>::max())) return false;
+  }
+  return true;
+}
+
+template <class T>
+bool Forward(const OneTap<T>& piece, T* scratch) {
   const OneTap<T> a =
       piece;  // a local copy, which cannot alias the stores: stays in registers
   HWY_ALIGN T w[kPanel], max[kPanel];
@@ -391,6 +401,7 @@ void Forward(const OneTap<T>& piece, T* scratch) {
   Weigh(a, layout, heads, max, panel, totals);
   Reduce(layout, a.c1 - a.c0, w, totals, panel, rest);
   Write(a, layout, offset, panel);
+  return Finite(totals, a.c1 - a.c0);
 }
 
 AFT_KERNEL_TABLES(OneTapKernels, Forward<T>)

@@ -12,6 +12,10 @@
 //   conv    w by position of j relative to t on a grid, per head        (Eq. 6)
 // The oracle of every test: correct for every finite input (keys of 1e4, biases
 // of +-1e3), O(B Tq Tk D), not optimised. For the fast kernels, see kernels.h.
+// Non-finite inputs follow from the formula: a key or bias of -inf masks the
+// key, whatever its value and the other term are; all results that depend on a
+// NaN, or on a key or bias of +inf, are NaN; an infinite value makes the rows
+// that see it infinite, or NaN if they see both signs.
 #pragma once
 
 #include <algorithm>
@@ -171,10 +175,21 @@ inline void check_heads(int64_t D, int64_t H) {
                               std::to_string(H) + ", D = " + std::to_string(D));
 }
 
+/// k + w, or -infinity (masked) if either is.
+inline double exponent(double k, double w) {
+  return k == kMinusInfinity || w == kMinusInfinity ? kMinusInfinity : k + w;
+}
+
+/// x, but never rounded to 0: a NaN or an infinite value has an effect through
+/// the smallest weight, too.
+inline double not_zero(double x) {
+  return std::max(x, std::numeric_limits<double>::denorm_min());
+}
+
 /// p_tj = exp(k_j + w_tj) / den_t, j = 0 .. Tk - 1: the weight of each key in
-/// the output of position t; 0 for a masked key. Subtracting the largest
-/// exponent of the row keeps every exp in [0, 1] and their sum in [1, Tk], for
-/// keys of any size.
+/// the output of position t; 0 for a masked key, and only for those.
+/// Subtracting the largest exponent of the row keeps every exp in [0, 1] and
+/// their sum in [1, Tk], for keys of any size.
 inline std::vector<double> shares(const Shape& s, const Inputs& in,
                                   const Bias& bias, int64_t b, int64_t t,
                                   int64_t h) {
@@ -183,13 +198,14 @@ inline std::vector<double> shares(const Shape& s, const Inputs& in,
   double largest = kMinusInfinity;
   for (int64_t j = 0; j < end; ++j) {
     if (in.padded != nullptr && in.padded[b * s.Tk + j] != 0) continue;
-    p[j] = in.k[(b * s.Tk + j) * s.H + h] + bias(t, j, h);
-    largest = std::max(largest, p[j]);
+    p[j] = exponent(in.k[(b * s.Tk + j) * s.H + h], bias(t, j, h));
+    largest = std::max(largest, p[j]);  // unchanged by NaN
   }
-  if (largest == kMinusInfinity) return std::vector<double>(s.Tk, 0.0);
   double den = 0;
-  for (double& x : p) den += x = std::exp(x - largest);
-  for (double& x : p) x /= den;
+  for (double& x : p) {
+    if (x != kMinusInfinity) den += x = std::exp(x - largest);
+  }
+  for (double& x : p) x = x == kMinusInfinity ? 0 : not_zero(x / den);
   return p;
 }
 
@@ -356,16 +372,18 @@ struct Stream {
       double largest = m[h];
       std::vector<double> x(kept.size());  // the exponents in the window
       for (size_t i = 0; i < x.size(); ++i) {
-        x[i] = kept[i].k[h] + w_t(first + static_cast<int64_t>(i), h);
+        x[i] = exponent(kept[i].k[h], w_t(first + static_cast<int64_t>(i), h));
         largest = std::max(largest, x[i]);
       }
       if (largest == kMinusInfinity) largest = 0;  // no key: den = 0
       for (int64_t c = h * (D / H); c < (h + 1) * (D / H); ++c) {
-        double num = n[c] * std::exp(m[h] - largest);
-        double den = d[h] * std::exp(m[h] - largest);
+        const double past = not_zero(std::exp(m[h] - largest));
+        double num = n[c] * past, den = d[h] * past;
         for (size_t i = 0; i < x.size(); ++i) {
-          num += std::exp(x[i] - largest) * kept[i].v[c];
-          den += std::exp(x[i] - largest);
+          if (x[i] == kMinusInfinity) continue;
+          const double e = not_zero(std::exp(x[i] - largest));
+          num += e * kept[i].v[c];
+          den += e;
         }
         y[c] = den == 0 ? 0.0 : num / den;
         if (q != nullptr && gate == Gate::kSigmoid) y[c] *= sigmoid(q[c]);
@@ -375,10 +393,10 @@ struct Stream {
 
   void add_to_past(const Key& key) {
     for (int64_t h = 0; h < H; ++h) {
+      if (key.k[h] == kMinusInfinity) continue;
       const double larger = std::max(m[h], key.k[h]);
-      if (larger == kMinusInfinity) continue;
-      const double old = std::exp(m[h] - larger);
-      const double fresh = std::exp(key.k[h] - larger);
+      const double old = not_zero(std::exp(m[h] - larger));
+      const double fresh = not_zero(std::exp(key.k[h] - larger));
       m[h] = larger;
       d[h] = d[h] * old + fresh;
       for (int64_t c = h * (D / H); c < (h + 1) * (D / H); ++c) {

@@ -1,6 +1,11 @@
 // Whole operators, composed of the kernels: which calls, in which order, on
 // which pieces. Memory and threads come from the caller (Exec), so nothing here
 // depends on torch or on a thread pool.
+//
+// Inputs may be NaN or infinite: outputs and gradients that depend on such an
+// element are as the formula says (reference.h), except that gradients that
+// depend on an infinite element are NaN. All others are not affected. This
+// takes about twice the time, plus O(window) per row of the affected channels.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,11 @@
 // AFT-simple: batch rows and groups of channels are independent.
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
 #include "aft/kernels/kernels.h"
+#include "aft/kernels/nonfinite_run.h"
 #include "aft/kernels/run.h"
 #include "aft/kernels/run_buffers.h"
 
@@ -58,30 +60,113 @@ void for_pieces(const Exec& exec, const Problem<T>& p, T* y, T* states,
   });
 }
 
+template <class T>
+bool forward(const Exec& exec, const Problem<T>& p, T* y, T* states) {
+  std::atomic<bool> finite{true};
+  for_pieces(exec, p, y, states,
+             [&](int64_t, const Simple<T>& piece, Buffer<T>&) {
+               if (!simple_kernels<T>().forward(piece)) finite = false;
+             });
+  return finite;
+}
+
+template <class T>
+bool backward(const Exec& exec, const Problem<T>& p, const T* dy,
+              const T* states, const Gradients<T>& grad) {
+  T* no_output = nullptr;
+  std::atomic<bool> finite{true};
+  for_pieces(exec, p, no_output, const_cast<T*>(states),  // only read
+             [&](int64_t b, const Simple<T>& piece, Buffer<T>& scratch) {
+               scratch.grow(exec, simple_scratch(p.Tq));
+               const int64_t q_at = b * p.Tq * p.D, k_at = b * p.Tk * p.D;
+               if (!simple_kernels<T>().backward(
+                       piece, dy + q_at, grad.dq ? grad.dq + q_at : nullptr,
+                       grad.dk + k_at, grad.dv + k_at, scratch.get())) {
+                 finite = false;
+               }
+             });
+  return finite;
+}
+
+/// Calls f(b, c0, lanes, marks, any) for the tiles of channels, after marking
+/// their keys. All keys are outside of the window.
+template <class T, class F>
+void for_marks(const Exec& exec, const Problem<T>& p, const F& f) {
+  const int64_t tiles = (p.D + kTile - 1) / kTile;
+  exec.parallel(p.B * tiles, [&](int64_t begin, int64_t end) {
+    LogspaceChannels<T> marks(exec,
+                              {1, 1, p.Tq, p.Tk, 0, 0, 1, 0, true, !p.causal});
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t b = i / tiles, c0 = i % tiles * kTile;
+      const int lanes = static_cast<int>(std::min<int64_t>(kTile, p.D - c0));
+      LogspaceSource<T> source{p.k + b * p.Tk * p.D,
+                               p.v + b * p.Tk * p.D,
+                               p.D,
+                               p.D,
+                               p.padded ? p.padded + b * p.Tk : nullptr,
+                               lanes,
+                               {},
+                               {}};
+      for (int c = 0; c < lanes; ++c) source.key[c] = source.value[c] = c0 + c;
+      marks.load(source);
+      const bool any = marks.mark();
+      marks.sum_keys();
+      f(b, c0, lanes, marks, any);
+    }
+  });
+}
+
 }  // namespace
 
 template <class T>
 void run_simple(const Exec& exec, const Problem<T>& p, T* y, T* states) {
-  if (nothing(p, y)) return;
-  for_pieces(exec, p, y, states,
-             [](int64_t, const Simple<T>& piece, Buffer<T>&) {
-               simple_kernels<T>().forward(piece);
-             });
+  if (nothing(p, y) || forward(exec, p, y, states)) return;
+  const FiniteInputs<T> finite(exec, p);
+  if (!finite.changed) return;
+  forward(exec, finite.problem, y, states);
+  for_marks(exec, p,
+            [&](int64_t b, int64_t c0, int lanes,
+                const LogspaceChannels<T>& marks, bool any) {
+              if (!any) return;
+              alignas(64) double row[kLogSum] = {};
+              for (int64_t t = 0; t < p.Tq; ++t) {
+                marks.row(t, {nullptr, false}, row);
+                for (int c = 0; c < lanes; ++c)
+                  overwrite_output<T>(row, c, (b * p.Tq + t) * p.D + c0 + c,
+                                      p.q, y, nullptr);
+              }
+              // So that backward notices.
+              for (int64_t i = 0; states && i < simple_states(p.Tq); ++i) {
+                std::fill_n(
+                    states + ((b * simple_states(p.Tq) + i) * 3 + 2) * p.D + c0,
+                    lanes, std::numeric_limits<T>::quiet_NaN());
+              }
+            });
 }
 
 template <class T>
 void run_simple_backward(const Exec& exec, const Problem<T>& p, const T* dy,
                          const T* states, const Gradients<T>& grad) {
-  if (nothing(p, grad)) return;
-  T* no_output = nullptr;
-  for_pieces(exec, p, no_output, const_cast<T*>(states),  // only read
-             [&](int64_t b, const Simple<T>& piece, Buffer<T>& scratch) {
-               scratch.grow(exec, simple_scratch(p.Tq));
-               const int64_t q_at = b * p.Tq * p.D, k_at = b * p.Tk * p.D;
-               simple_kernels<T>().backward(
-                   piece, dy + q_at, grad.dq ? grad.dq + q_at : nullptr,
-                   grad.dk + k_at, grad.dv + k_at, scratch.get());
-             });
+  if (nothing(p, grad) || backward(exec, p, dy, states, grad)) return;
+  const FiniteInputs<T> finite(exec, p, dy, {nullptr, nullptr, nullptr});
+  if (!finite.changed) return;
+  const T* no_states = nullptr;
+  backward(exec, finite.problem, finite.dy.get(), no_states, grad);
+  for_marks(
+      exec, p,
+      [&](int64_t b, int64_t c0, int lanes, LogspaceChannels<T>& marks, bool) {
+        const Buffer<double> rows(exec, p.Tq * kLogSum);
+        for (int64_t t = 0; t < p.Tq; ++t) {
+          double* row = rows.get() + t * kLogSum;
+          std::fill_n(row, kLogSum, 0.);
+          marks.row(t, {nullptr, false}, row);
+          mark_gradients(row, lanes, (b * p.Tq + t) * p.D + c0, dy, p.q,
+                         grad.dq);
+        }
+        marks.clear_gradients();
+        marks.overwrite_gradients(rows.get(), grad.dk + b * p.Tk * p.D,
+                                  grad.dv + b * p.Tk * p.D);
+      });
 }
 
 #define AFT_INSTANTIATE(T)                                                    \

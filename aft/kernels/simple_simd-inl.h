@@ -11,6 +11,8 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -132,6 +134,84 @@ HWY_INLINE void WriteRow(const T* k, const T* v, const T* q, int64_t n,
         }
         StoreTile(tag, Ratio(tag, num, den), y + c, i, lanes);
       });
+}
+
+/// Whether the n elements from x on are finite.
+template <class T>
+HWY_INLINE bool Finite(int64_t n, const T* x) {
+  const TileTag<T> tag;
+  auto sum = hn::Zero(tag);
+  for (int64_t c = 0; c < n; c += hn::Lanes(tag))
+    sum = hn::MulAdd(hn::Load(tag, x + c), hn::Zero(tag), sum);
+  return hn::AllTrue(tag, hn::Eq(sum, hn::Zero(tag)));
+}
+/// False after a key of NaN or +infinity, or a value that is not finite.
+template <class T>
+HWY_INLINE bool Finite(int64_t n, const State<T>& s) {
+  return Finite(n, s.m) && Finite(n, s.n) && Finite(n, s.d);
+}
+
+/// y of one channel from its sums, with exact limits.
+template <class T>
+T Output(double num, double den, const T* q) {
+  const double r = den == 0 ? 0 : num / den;
+  return static_cast<T>(q ? r / (1 + std::exp(-static_cast<double>(*q))) : r);
+}
+
+/// x if it is NaN or infinite, which n keeps; otherwise 0.
+template <class T>
+double NotFinite(T x) {
+  return std::abs(x) <= std::numeric_limits<T>::max() ? 0 : x;
+}
+
+/// Adds a key and a value to one channel of a state in which n, or n and d, may
+/// be NaN or infinite, or become so.
+template <class T>
+void AbsorbNonFinite(T k, T v, T& m, T& n, T& d) {
+  constexpr T inf = std::numeric_limits<T>::infinity();
+  if (k == -inf) return;
+  if (!(k < inf)) {
+    n = d = std::numeric_limits<T>::quiet_NaN();
+    return;
+  }
+  const T e = std::exp(-std::abs(k - m)), keep = k > m ? e : T(1),
+          take = k > m ? kOne<T> : e * kOne<T>;
+  const double mark = NotFinite(n) + NotFinite(v);
+  n = mark == 0 ? keep * n + take * v : static_cast<T>(mark);
+  d = keep * d + take;
+  m = std::max(m, k);
+}
+
+/// One channel of StepInWindow in which a key, value, bias or sum is not
+/// finite.
+template <class T>
+T StepOfChannel(const WindowStep<T>& a, int64_t c) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  const auto value = [&](const T* ring, int64_t e) -> double {
+    return ring[(a.first + e) % a.capacity * a.n + c];
+  };
+  const auto exponent = [&](int64_t e) {
+    const double w = !a.w              ? 0
+                     : a.w_per_channel ? a.w[e * a.n + c]
+                                       : a.w[e],
+                 k = value(a.ring_k, e);
+    return k == -inf || w == -inf ? -inf : k + w;
+  };
+  double max = -inf, num = 0, den = 0, mark = 0;
+  const auto add = [&](double x, double weight, double v) {
+    if (x == -inf) return;
+    const double e = std::exp(x - max);
+    den += e * weight;
+    mark += NotFinite(v);
+    if (NotFinite(v) == 0) num += e * v;
+  };
+  const double past_m = a.has_past ? a.state[c] : -inf;
+  max = past_m;
+  for (int64_t e = 0; e < a.count; ++e) max = std::max(max, exponent(e));
+  if (a.has_past) add(past_m, a.state[2 * a.n + c], a.state[a.n + c]);
+  num /= kOne<T>, den /= kOne<T>;
+  for (int64_t e = 0; e < a.count; ++e) add(exponent(e), 1, value(a.ring_v, e));
+  return Output(mark == 0 ? num : mark, den, a.q ? a.q + c : nullptr);
 }
 
 }  // namespace HWY_NAMESPACE

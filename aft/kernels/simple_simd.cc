@@ -43,7 +43,7 @@ HWY_INLINE void AbsorbAll(const Simple<T>& a, State<T>& s) {
 }
 
 template <class T>
-void Forward(const Simple<T>& a) {
+bool Forward(const Simple<T>& a) {
   State<T> s;
   if (!a.causal) AbsorbAll(a, s);
   for (int64_t t = 0; t < a.Tq; ++t) {
@@ -52,6 +52,7 @@ void Forward(const Simple<T>& a) {
     WriteRow(a.causal ? KeyAt(a, t) : nullptr, At(a, a.v, t), At(a, a.q, t),
              a.c1 - a.c0, kAhead * a.D, s, At(a, a.y, t));
   }
+  return Finite(a.c1 - a.c0, s);
 }
 
 /// The contribution of row t to its keys, relative to its maximum: out = [a /
@@ -72,8 +73,9 @@ HWY_INLINE void RowGradient(const Simple<T>& a, int64_t t, const T* dy, T* dq,
         auto gate = one, below = one, e = hn::Zero(tag);
         if (q) {
           const T* qt = Ahead(q + c, ahead, lanes, qb);
-          e = ExpV(tag, hn::Neg(hn::Max(hn::LoadU(tag, qt + i),
-                                        hn::Set(tag, T(-60)))));
+          // A NaN remains one.
+          const auto qv = hn::LoadU(tag, qt + i), least = hn::Set(tag, T(-60));
+          e = ExpV(tag, hn::Neg(hn::IfThenElse(hn::Lt(qv, least), least, qv)));
           below = hn::Add(one, e);
         }
         const auto both = Ratio(tag, one, hn::Mul(den, below));
@@ -144,7 +146,7 @@ HWY_INLINE void NoKeyGradient(const Simple<T>& a, int64_t j, T* dk, T* dv) {
 }
 
 template <class T>
-void NotCausal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv,
+bool NotCausal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv,
                T* scratch) {
   const TileTag<T> tag;
   State<T> s;
@@ -166,6 +168,8 @@ void NotCausal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv,
         },
         dk, dv);
   }
+  const int64_t n = a.c1 - a.c0;
+  return Finite(n, s) && Finite(n, sum.A) && Finite(n, sum.C);
 }
 
 /// Causal: processes chunks of rows from the last to the first. Each chunk
@@ -175,7 +179,7 @@ void NotCausal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv,
 /// when a rise of the maximum is undone, follow from what Absorb returned, so
 /// no exponential is computed twice.
 template <class T>
-void Causal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) {
+bool Causal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) {
   const TileTag<T> tag;
   constexpr int64_t width = 3 * kSimpleChannels;
   const int64_t n_chunks = simple_states(a.Tq), n = a.c1 - a.c0,
@@ -192,12 +196,14 @@ void Causal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) {
   }
   for (int64_t j = a.Tq; j < a.Tk; ++j) NoKeyGradient(a, j, dk, dv);
   Shares<T> sum;
+  bool finite = true;
   for (int64_t chunk = n_chunks - 1; chunk >= 0; --chunk) {
     const int64_t t0 = chunk * kSimpleRows,
                   t1 = t0 + kSimpleRows < a.Tq ? t0 + kSimpleRows : a.Tq;
     s.Load(states + chunk * 3 * stride, n, stride);
     for (int64_t t = t0; t < t1; ++t)
       RowGradient(a, t, dy, dq, s, scratch + (t - t0) * width);
+    if (chunk == n_chunks - 1) finite = Finite(n, s);
     for (int64_t t = t1 - 1; t >= t0; --t) {
       const T *share = scratch + (t - t0) * width,
               *undo = share + 2 * kSimpleChannels;
@@ -221,12 +227,13 @@ void Causal(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv, T* scratch) {
       });
     }
   }
+  return finite && Finite(n, sum.A) && Finite(n, sum.C);
 }
 
 template <class T>
-void Backward(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv,
+bool Backward(const Simple<T>& a, const T* dy, T* dq, T* dk, T* dv,
               T* scratch) {
-  (a.causal ? Causal<T> : NotCausal<T>)(a, dy, dq, dk, dv, scratch);
+  return (a.causal ? Causal<T> : NotCausal<T>)(a, dy, dq, dk, dv, scratch);
 }
 
 template <class T>
@@ -240,6 +247,18 @@ void Step(int64_t n, bool fresh, const T* q, const T* k, const T* v, T* state,
       WriteRow(k + c0, v + c0, q ? q + c0 : nullptr, w, 0, s, y + c0);
     } else {
       AbsorbRow(k + c0, v + c0, w, 0, s);
+    }
+    if (HWY_UNLIKELY(!Finite(w, s))) {
+      State<T> before;
+      if (!fresh) before.Load(state + c0, w, n);
+      for (int64_t c = 0; c < w; ++c) {
+        const double sums =
+            NotFinite(s.m[c]) + NotFinite(s.n[c]) + NotFinite(s.d[c]);
+        if (sums == 0) continue;
+        s.m[c] = before.m[c], s.n[c] = before.n[c], s.d[c] = before.d[c];
+        AbsorbNonFinite(k[c0 + c], v[c0 + c], s.m[c], s.n[c], s.d[c]);
+        if (y) y[c0 + c] = Output(s.n[c], s.d[c], q ? q + c0 + c : nullptr);
+      }
     }
     s.Save(w, n, state + c0);
   }
@@ -291,12 +310,23 @@ void StepInWindow(const WindowStep<T>& a) {
         num = hn::MulAdd(p, hn::LoadU(tag, v + i), num);
         den = hn::Add(den, p);
       }
+      const auto most = hn::Set(tag, std::numeric_limits<T>::max());
+      const bool finite = hn::AllTrue(
+          tag, hn::And(hn::Le(hn::Abs(num), most), hn::Le(den, most)));
       auto y = Ratio(tag, num, den);
       if (a.q) {
         const T* q = Widen(a.q + c, lanes, qb);
         y = hn::Div(y, GateDivisor(tag, hn::LoadU(tag, q + i)));
       }
       StoreTile(tag, y, a.y + c, i, lanes);
+      if (HWY_LIKELY(finite)) continue;
+      HWY_ALIGN T sums[kTile];
+      hn::Store(hn::Add(hn::Abs(num), den), tag, sums);
+      for (size_t x = 0;
+           x < hn::Lanes(tag) && i + x < static_cast<size_t>(lanes); ++x) {
+        const int64_t channel = c + static_cast<int64_t>(i + x);
+        if (NotFinite(sums[x]) != 0) a.y[channel] = StepOfChannel(a, channel);
+      }
     }
   });
 }

@@ -2,6 +2,7 @@
 // after t.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -29,9 +30,18 @@ std::vector<Named> operators(int64_t T, int64_t window, int64_t heads) {
           {"conv only", conv(taps, {T}, {window}, true)}};
 }
 
-enum Change { kOrdinary, kSpikes, kDeepKeys, kLargeValues, kLargest, kPadding };
+enum Change {
+  kOrdinary,
+  kSpikes,
+  kDeepKeys,
+  kLargeValues,
+  kLargest,
+  kPadding,
+  kNonFinite
+};
 using Changes = std::vector<Change>;
-const Changes kMost = {kOrdinary, kSpikes, kDeepKeys, kLargeValues, kPadding};
+const Changes kMost = {kOrdinary,    kSpikes,  kDeepKeys,
+                       kLargeValues, kPadding, kNonFinite};
 
 /// Replaces everything after t with values of the kind `how`.
 template <class T>
@@ -44,9 +54,15 @@ void change_after(int64_t t, Change how, Data* data, Operator* op) {
       if (at > t) x[i] = static_cast<T>(value());
     }
   };
-  const auto normal = [&] { return random.normal(); };
-  later(data->q, s.D, normal);
+  const auto non_finite = [&]() -> double {
+    const double inf = std::numeric_limits<double>::infinity();
+    const double values[] = {NAN, inf, -inf, random.normal()};
+    return values[random.below(4)];
+  };
+  later(data->q, s.D,
+        [&] { return how == kNonFinite ? non_finite() : random.normal(); });
   later(data->v, s.D, [&] {
+    if (how == kNonFinite) return non_finite();
     if (how == kLargeValues) return 1e30 * random.normal();
     if (how == kLargest) {
       const double most = std::numeric_limits<T>::max();
@@ -56,6 +72,7 @@ void change_after(int64_t t, Change how, Data* data, Operator* op) {
   });
   later(data->k, s.H, [&]() -> double {
     if (how == kSpikes) return 1e4 * random.below(2) + random.normal();
+    if (how == kNonFinite) return non_finite();
     if (how == kDeepKeys) return -1e4 * random.below(2) + random.normal();
     if (how == kLargest) return FastPathLimits<T>::key * random.uniform();
     return random.normal();
@@ -71,6 +88,7 @@ void change_after(int64_t t, Change how, Data* data, Operator* op) {
     if (i / s.Tk <= t && i % s.Tk <= t) continue;
     const bool spike = how == kSpikes && random.below(4) == 0;
     op->w[i] = static_cast<float>(spike ? 1e3 : random.normal());
+    if (how == kNonFinite && random.below(4) == 0) op->w[i] = non_finite();
   }
 }
 

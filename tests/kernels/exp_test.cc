@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <set>
 #include <string>
@@ -140,6 +141,26 @@ TEST(Exp, SameBitsEverywhere) {
   for_each_target([] {
     check_places<float>();
     check_places<double>();
+  });
+}
+
+TEST(Exp, NonFinite) {
+  for_each_target([] {
+    const double inf = std::numeric_limits<double>::infinity();
+    const auto check = [inf](auto type) {
+      using T = decltype(type);
+      std::vector<T> x(40, T(1)), y(40);
+      x[3] = x[39] = static_cast<T>(NAN), x[4] = -x[3];
+      memset(&x[6], 0xff, sizeof(T));  // a NaN with all bits
+      x[7] = static_cast<T>(inf), x[8] = static_cast<T>(-inf);
+      simple_kernels<T>().exp(x.data(), y.data(), 40);
+      for (int i : {3, 4, 6, 39}) EXPECT_TRUE(std::isnan(y[i])) << i;
+      EXPECT_TRUE(std::isfinite(y[7]));
+      EXPECT_EQ(y[8], 0);
+      EXPECT_NEAR(y[2], std::exp(1.), 1e-6);
+    };
+    check(1.f);
+    check(1.);
   });
 }
 

@@ -111,5 +111,28 @@ TEST(Linear, RowsDoNotDependOnTheirNeighbours) {
   });
 }
 
+// A NaN makes its row NaN, and no other.
+TEST(Linear, NaN) {
+  for_each_target([] {
+    const int64_t inputs = 37, outputs = 21, rows = 29;
+    std::vector<float> x(rows * inputs, 1.f), w(outputs * inputs, 1.f),
+        packed(static_cast<size_t>(packed_size(outputs, inputs)) + 16);
+    float* aligned = packed.data();
+    while (reinterpret_cast<uintptr_t>(aligned) % 64 != 0) ++aligned;
+    const auto& kernel = linear_kernels<float>();
+    kernel.pack(outputs, inputs, w.data(), aligned);
+    for (const int64_t bad : {0, 13, 28}) {
+      for (const Then then : {Then::kStore, Then::kGelu, Then::kAdd}) {
+        std::vector<float> in = x, y(rows * outputs, 0.f);
+        in[bad * inputs + 36] = NAN;
+        kernel.run(rows, outputs, inputs, in.data(), inputs, aligned, nullptr,
+                   then, y.data(), outputs);
+        for (int64_t i = 0; i < rows * outputs; ++i)
+          ASSERT_EQ(std::isnan(y[i]), i / outputs == bad) << i;
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace aft::kernels

@@ -365,5 +365,37 @@ TEST(OneTap, AnySplitOfTheWork) {
   });
 }
 
+TEST(OneTap, NonFinite) {
+  const double inf = std::numeric_limits<double>::infinity();
+  Random random(20);
+  const std::vector<int64_t> grid = {5, 7};
+  for (const auto& [D, H] : widths()) {
+    for (const Mode& mode : kModes) {
+      const Bias clean{grid, random.normals(H, 2), offsets_of(random, grid, H)};
+      const Data base({2, clean.T(), clean.T(), D, H}, mode, 21);
+      for (int input = 0; input < 4; ++input) {
+        for (double value : {static_cast<double>(NAN), inf, -inf}) {
+          Bias bias = clean;
+          Data data = base;
+          Numbers* const inputs[] = {&data.q, &data.k, &data.v, &bias.w};
+          Numbers& x = *inputs[input];
+          if (x.empty() || (input == 3 && value == -inf)) continue;
+          const int64_t at = random.below(static_cast<int64_t>(x.size()));
+          x[at] = value;
+          if (input == 1 && value == -inf) data.v[at * (D / H)] = NAN;
+          SCOPED_TRACE(::testing::Message()
+                       << "D " << D << ", H " << H << ", " << mode << ", input "
+                       << input << "[" << at << "] = " << value);
+          const Numbers want = expected(bias, data);
+          for_each_target([&] {
+            expect_class("float", run<float>(bias, data), want, 4e-6);
+            expect_class("double", run<double>(bias, data), want, 1e-13);
+          });
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace aft::kernels

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 #include <utility>
@@ -238,6 +239,31 @@ inline void expect_close(const Result& got, const Result& want,
   EXPECT_LE(relative_error(got.dk, want.dk, want.k_scale), tolerance) << "dk";
   EXPECT_LE(relative_error(got.dv, want.dv), tolerance) << "dv";
   EXPECT_LE(relative_error(got.dw, want.dw, want.w_scale), tolerance) << "dw";
+}
+
+/// Outputs are NaN or infinite where the oracle's are; gradients are NaN where
+/// the oracle's are not finite. Finite values are compared as in expect_close.
+inline void expect_class(const char* name, const Numbers& got,
+                         const Numbers& want, double tolerance,
+                         bool gradient = false, double floor = 0) {
+  ASSERT_EQ(got.size(), want.size()) << name;
+  double scale = floor;
+  for (double x : want) {
+    if (std::isfinite(x)) scale = std::max(scale, std::abs(x));
+  }
+  int64_t wrong = 0, first = -1;
+  for (size_t i = 0; i < want.size(); ++i) {
+    // A gate of -inf is exp(-88).
+    bool good = std::abs(got[i] - want[i]) <=
+                tolerance * scale + std::numeric_limits<float>::min();
+    if (!std::isfinite(want[i])) {
+      good = gradient || std::isnan(want[i]) ? std::isnan(got[i])
+                                             : got[i] == want[i];
+    }
+    if (!good && wrong++ == 0) first = static_cast<int64_t>(i);
+  }
+  EXPECT_EQ(wrong, 0) << name << "[" << first << "]: got " << got[first]
+                      << ", expected " << want[first];
 }
 
 /// The default. With keys of 1e4, double (also in the oracle) rounds k + w to

@@ -222,5 +222,34 @@ TEST(Pointwise, Squares) {
   });
 }
 
+TEST(Pointwise, NonFinite) {
+  for_each_target([] {
+    const float inf = std::numeric_limits<float>::infinity(), nan = NAN;
+    // In whole vectors and behind them; other elements are not affected.
+    std::vector<float> x(37, 1.f), b(37, 0.f), y(37), dx(37), db(37, 0.f);
+    x[2] = x[35] = nan, x[3] = inf, b[5] = nan;
+    pointwise_kernels<float>().gelu(1, 37, x.data(), b.data(), y.data());
+    pointwise_kernels<float>().gelu_backward(1, 37, x.data(), b.data(),
+                                             x.data(), dx.data(), db.data());
+    for (int i = 0; i < 37; ++i) {
+      const bool bad = i == 2 || i == 5 || i == 35;
+      EXPECT_EQ(std::isnan(y[i]), bad) << i;
+      EXPECT_EQ(std::isfinite(dx[i]), !bad && i != 3) << i;
+      EXPECT_EQ(std::isfinite(db[i]), !bad && i != 3) << i;
+    }
+    EXPECT_EQ(y[3], inf);
+    std::vector<float> p(37, 1.f), m(37, 0.f), v(37, 0.f);
+    pointwise_kernels<float>().adamw({1, 0.9, 0.95, 0.01, 0, 0.1, 1, 1e-8}, 37,
+                                     x.data(), p.data(), m.data(), v.data());
+    for (int i = 0; i < 37; ++i)
+      EXPECT_EQ(std::isfinite(p[i]), std::isfinite(x[i])) << i;
+    EXPECT_TRUE(std::isnan(pointwise_kernels<float>().squares(37, x.data())));
+    const Dropout keep{1, 0};
+    pointwise_kernels<float>().dropout(keep, 0, 37, x.data(), nullptr,
+                                       y.data());
+    for (int i = 0; i < 37; ++i) EXPECT_EQ(std::isnan(y[i]), std::isnan(x[i]));
+  });
+}
+
 }  // namespace
 }  // namespace aft::kernels

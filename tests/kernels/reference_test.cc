@@ -7,6 +7,7 @@
 #include <cfloat>
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "tests/cases.h"
@@ -373,6 +374,74 @@ TEST(Reference, RejectsInvalidArguments) {
   EXPECT_THROW(conv_bias(x, {{2, 2, 2, 2}, {1, 1, 1, 1}}),
                std::invalid_argument);
   EXPECT_NO_THROW(conv_bias(x, {{4}, {2}, true}));
+}
+
+// Non-finite inputs by the formula: r = sum_j exp(k_j) v_j / sum_j exp(k_j).
+TEST(Reference, NonFiniteInputs) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  const Numbers w(9, 0.0);
+  const auto forward_of = [&](const Numbers& q, const Numbers& k,
+                              const Numbers& v, const Numbers& bias,
+                              bool causal) {
+    Numbers y(3);
+    forward({1, 3, 3, 1, 1, causal},
+            {q.empty() ? nullptr : q.data(), k.data(), v.data(), nullptr},
+            full_bias(bias.data(), 3), y.data());
+    return y;
+  };
+  const auto same = [](const Numbers& got, const Numbers& want) {
+    for (size_t i = 0; i < want.size(); ++i) {
+      if (std::isnan(want[i])) {
+        EXPECT_TRUE(std::isnan(got[i])) << i;
+      } else {
+        EXPECT_EQ(got[i], want[i]) << i;
+      }
+    }
+  };
+  const Numbers zero(3, 0.0), v = {2, 4, 6};
+  for (double bad : {static_cast<double>(NAN), inf}) {
+    same(forward_of({}, {0, bad, 0}, v, w, true), {2, NAN, NAN});
+    same(forward_of({}, {0, bad, 0}, v, w, false), {NAN, NAN, NAN});
+    same(forward_of({}, {bad, -inf, -inf}, v, w, true), {NAN, NAN, NAN});
+    Numbers of_row = w;
+    of_row[1 * 3 + 0] = bad;
+    same(forward_of({}, zero, v, of_row, true), {2, NAN, 4});
+    of_row[1 * 3 + 2] = bad, of_row[1 * 3 + 0] = 0;  // in the future
+    same(forward_of({}, zero, v, of_row, true), {2, 3, 4});
+  }
+  same(forward_of({0, NAN, inf}, zero, v, w, true), {1, NAN, 4});
+  same(forward_of({0, 0, -inf}, zero, v, w, true), {1, 1.5, 0});
+  same(forward_of({}, zero, {2, NAN, 6}, w, true), {2, NAN, NAN});
+  same(forward_of({}, zero, {2, inf, 6}, w, true), {2, inf, inf});
+  same(forward_of({}, zero, {2, inf, -inf}, w, true), {2, inf, NAN});
+  // A weight that rounds to 0 is not 0.
+  same(forward_of({}, {0, -1e4, 0}, {2, NAN, 6}, w, true), {2, NAN, NAN});
+  same(forward_of({}, {0, -1e4, 0}, {2, -inf, 6}, w, true), {2, -inf, -inf});
+  // -infinity masks.
+  same(forward_of({}, {0, -inf, 0}, {2, NAN, 6}, w, true), {2, 2, 4});
+  same(forward_of({}, {-inf, -inf, 0}, {NAN, inf, 6}, w, true), {0, 0, 6});
+  Numbers masks = w;
+  masks[0] = masks[3] = masks[7] = -inf;
+  same(forward_of({}, {NAN, 0, inf}, {NAN, 4, 6}, masks, true), {0, 4, NAN});
+
+  // Gradients of causal rows: NaN in dy_1 reaches keys 0 and 1.
+  const auto backward_of = [&](const Numbers& k, const Numbers& values,
+                               const Numbers& dy) {
+    Numbers dk(3), dv(3), dw(9);
+    backward({1, 3, 3, 1, 1, true}, {nullptr, k.data(), values.data(), nullptr},
+             full_bias(w.data(), 3), dy.data(),
+             {nullptr, dk.data(), dv.data(), full_gradient(dw.data(), 3)});
+    Numbers all = dk;
+    all.insert(all.end(), dv.begin(), dv.end());
+    all.insert(all.end(), dw.begin(), dw.end());
+    std::string bad;
+    for (double x : all) bad += std::isfinite(x) ? '.' : 'N';
+    return bad;  // dk, dv, rows of dw
+  };
+  EXPECT_EQ(backward_of(zero, v, {0, NAN, 0}), "NN.NN....NN....");
+  EXPECT_EQ(backward_of({0, 0, NAN}, v, {1, 1, 1}), "NNNNNN......NNN");
+  EXPECT_EQ(backward_of({0, -inf, NAN}, v, {1, 1, 1}), "N.NN.N......N.N");
+  EXPECT_EQ(backward_of(zero, {2, inf, 6}, {1, 1, 1}), "NNN......NN.NNN");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "tests/cases.h"
@@ -257,6 +258,54 @@ TEST(Step, LongStreams) {
                                    y.data());
     }
     for (int c = 0; c < n; ++c) EXPECT_NEAR(y[c], num[c] / den[c], 1e-3);
+  });
+}
+
+// Streams give what the oracle gives for the whole sequence, also if an element
+// is not finite: a NaN stays in the sums over the past.
+template <class T>
+void check_non_finite() {
+  const int64_t T_ = 24, D = 11, window = 5;
+  const double inf = std::numeric_limits<double>::infinity();
+  for (int input = 0; input < 4; ++input) {
+    for (double value : {static_cast<double>(NAN), inf, -inf}) {
+      for (bool deep : {false, true}) {  // exponents that are far apart
+        Data data = make(T_, D, true, false);
+        Numbers w = Random(9).normals(T_ * T_);
+        if (deep) {
+          Random random(10);
+          testing::put_spikes(random, data.k, 300, 8);
+        }
+        Numbers* const inputs[] = {&data.q, &data.k, &data.v, &w};
+        (*inputs[input])[input == 3 ? 9 * T_ + 7 : 7 * D + 9] = value;
+        if (value == -inf) data.v[7 * D + 9] = input == 1 ? NAN : value;
+        SCOPED_TRACE(::testing::Message() << "input " << input << ", " << value
+                                          << ", deep " << deep);
+        const double tolerance = sizeof(T) == 4 ? 4e-6 : 1e-11;
+        if (input != 3) {
+          expect_class("simple", stream_simple<T>(data),
+                       expected(simple(), data).y, tolerance);
+        }
+        for (bool only : {false, true}) {
+          const Operator op = local(w, window, only);
+          const RingWindow ring{window, window + 2, only, false,
+                                oracle::local_bias(w.data(), T_, window, only)};
+          expect_class("local", stream_window<T>(data, ring),
+                       expected(op, data).y, tolerance);
+        }
+        const RingWindow all{T_, T_, false, false,
+                             oracle::full_bias(w.data(), T_)};
+        expect_class("full", stream_window<T>(data, all),
+                     expected(full(w), data).y, tolerance);
+      }
+    }
+  }
+}
+
+TEST(Step, NonFinite) {
+  for_each_target([] {
+    check_non_finite<float>();
+    check_non_finite<double>();
   });
 }
 
