@@ -13,13 +13,11 @@ mkdir -p runs
 echo "Training on the built-in stories (Ctrl-C stops and saves):"
 "$aft" train text-aft-conv-4x128 --out "$out" --steps "${QUICKSTART_STEPS:-3000}"
 echo
-echo "What it writes now (the text before the bar is the prompt):"
-for prompt in 'Once upon a time' 'One day,' '"Can you help'; do
-  echo "---- $prompt|"
-  "$aft" generate "$out" --prompt "$prompt" --bytes 240 --temperature 0.5
-done
+echo "What it writes now, after 'Once upon a time', 'One day,' and '\"Can you help':"
+"$aft" generate "$out" --prompt 'Once upon a time' --prompt 'One day,' --prompt '"Can you help' \
+  --bytes 240 --temperature 0.5
 cat <<END
-----
+====
 Training curve:  $out/curve.svg
 Train longer:    $aft train --resume $out --steps 6000
 Generate text:   $aft generate $out --prompt 'your words'
