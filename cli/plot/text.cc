@@ -89,12 +89,12 @@ void spread(std::vector<double>& positions, double apart, double low,
       groups.back().sum += last.sum, groups.back().count += last.count;
     }
   }
-  const double room =
+  const double slack =
       high - low - apart * (static_cast<double>(positions.size()) - 1);
   size_t i = 0;
   for (const Group& g : groups)
     for (double n = 0; n < g.count; ++n, ++i)
-      positions[i] = std::clamp(g.mean(), low, low + std::max(room, 0.0)) +
+      positions[i] = std::clamp(g.mean(), low, low + std::max(slack, 0.0)) +
                      static_cast<double>(i) * apart;
 }
 

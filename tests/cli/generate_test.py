@@ -133,7 +133,7 @@ class Generate(ProgramTest):
         told = self.generate("-i", "--bytes", 10, "--save-state", self.work / "state",
                              input=b"The man\n\nA dog\n")
         self.assertTrue((self.work / "state").exists())
-        # Each turn is a line, which may contain newlines of its own.
+        # Each turn ends with a newline; its text may contain others.
         state = self.work / "one"
         first = self.generate("--prompt", "\nThe man", "--bytes", 10,
                               "--save-state", state)[8:]
