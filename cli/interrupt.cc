@@ -1,6 +1,8 @@
 #include "cli/interrupt.h"
 
+#include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 namespace aft::cli {
 namespace {
@@ -22,6 +24,7 @@ void catch_interrupts(int most) {
   limit = most;
   struct sigaction action {};
   action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;  // a signal is no error of a blocked write
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }
@@ -29,6 +32,29 @@ void catch_interrupts(int most) {
 int interrupts() { return caught; }
 
 bool terminated() { return term != 0; }
+
+bool read_line(std::string& line, int before) {
+  static std::string buffer;
+  size_t searched = 0;
+  for (bool end = false; interrupts() <= before;) {
+    const size_t newline = buffer.find('\n', searched);
+    searched = buffer.size();
+    if (newline != std::string::npos || (end && !buffer.empty())) {
+      line = buffer.substr(0, newline);
+      buffer.erase(0, line.size() + 1);
+      return true;
+    }
+    if (end) return false;
+    // A signal can arrive just before the wait, so the wait is short.
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    if (poll(&input, 1, /*ms=*/100) <= 0) continue;
+    char bytes[4096];
+    const ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
+    if (n > 0) buffer.append(bytes, static_cast<size_t>(n));
+    end = n <= 0;
+  }
+  return false;
+}
 
 int Interrupted::exit_code() { return 128 + (first != 0 ? first : SIGINT); }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <string>
 
 namespace aft::cli {
 
@@ -14,6 +15,10 @@ void catch_interrupts(int most = 1);
 int interrupts();
 /// Whether one of them was SIGTERM.
 bool terminated();
+
+/// Reads a line of the standard input, without its newline. Returns false at the
+/// end of the input or as soon as more than `before` signals were caught.
+bool read_line(std::string& line, int before);
 
 /// An interrupted command has saved its work and printed how to continue. The
 /// program exits with 128 + the number of the signal: 130 for SIGINT, 143 for

@@ -98,17 +98,16 @@ class Encoder {
 };
 
 /// Reads the prompts and generates `bytes` bytes per stream. Prints the first
-/// stream, after `start`, and appends the others to `texts`. Stops early if a
-/// signal is caught or stdout is closed.
+/// stream, after `start`, and appends the others to `texts`. Stops early if more
+/// than `before` signals were caught or stdout is closed.
 void generate(tasks::Generator& generator, const data::TextCodec& codec,
-              int64_t bytes, const std::string& start, Printer& printer,
-              std::vector<std::string>& texts) {
-  const int before = interrupts();
+              int64_t bytes, const std::string& start, int before,
+              Printer& printer, std::vector<std::string>& texts) {
   const int64_t prompt = generator.unread(0);
   auto meter = std::make_unique<ProgressMeter>("bytes of the prompt");
   std::vector<int64_t> left(texts.size(), bytes);
   while (*std::max_element(left.begin(), left.end()) > 0 && std::cout &&
-         interrupts() == before) {
+         interrupts() <= before) {
     if (const int64_t unread = generator.unread(0); unread > 0) {
       meter->show(prompt - unread, prompt);
     } else if (meter) {
@@ -137,24 +136,24 @@ bool converse(tasks::Generator& generator, const data::TextCodec& codec,
   if (terminal)
     std::cerr << "The model continues what you type. After an empty line it "
                  "writes more. Ctrl-C stops it, Ctrl-D ends.\n";
-  const auto write = [&](const std::string& start) {
-    generate(generator, codec, o.bytes, start, printer, texts);
+  const auto write = [&](const std::string& start, int before) {
+    generate(generator, codec, o.bytes, start, before, printer, texts);
     printer.end();
   };
-  if (!texts[0].empty()) write(texts[0]);
+  if (!texts[0].empty()) write(texts[0], 0);
   bool begun = !texts[0].empty() || !o.state.empty();
   for (std::string line;; begun = true) {
     if (!std::cout) return true;
     if (terminated() || generator.unread(0) > 0) return false;
     const int before = interrupts();
     if (terminal) std::cerr << "> " << std::flush;
-    if (!std::getline(std::cin, line)) {
+    if (!read_line(line, before)) {
       if (terminal) std::cerr << '\n';
       return interrupts() == before;
     }
     if (!line.empty()) generator.prompt({encode((begun ? "\n" : "") + line)});
     encode.report();
-    write("");
+    write("", before);
   }
 }
 
@@ -191,7 +190,7 @@ void run(const Options& o) {
   } else {
     if (!o.save_state.empty()) catch_interrupts();
     if (texts.size() > 1) std::cout << "==== 1\n";
-    generate(generator, codec, o.bytes, prompts[0], printer, texts);
+    generate(generator, codec, o.bytes, prompts[0], 0, printer, texts);
     printer.end();
     for (size_t i = 1; i < texts.size(); ++i) {
       std::cout << "==== " << i + 1 << '\n';

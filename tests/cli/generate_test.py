@@ -2,11 +2,15 @@
 interruption, the interactive mode and a terminal's protection. Argument: the
 program."""
 
+import array
+import fcntl
 import os
 import re
 import shutil
 import signal
 import subprocess
+import termios
+import time
 
 from program import AFT, TIMEOUT, ProgramTest, Terminal, aft, main, sets
 
@@ -109,6 +113,24 @@ class Generate(ProgramTest):
             rest = self.generate("--state", state, "--bytes", 10)
             whole = self.generate("--prompt", "a", "--bytes", len(said) + 9)
             self.assertEqual(said + rest, whole)
+
+    def test_interrupted_while_nothing_reads_the_text(self):
+        state = self.work / "state"
+        run = self.begin("--prompt", "a", "--save-state", str(state))
+        fcntl.fcntl(run.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        held = array.array("i", [0])
+        while held[0] < 4096:
+            self.assertIsNone(run.poll(), "ended early")
+            fcntl.ioctl(run.stdout, termios.FIONREAD, held)
+        time.sleep(0.2)  # now a write waits
+        run.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        out, errors = run.communicate(timeout=TIMEOUT)
+        self.assertEqual(run.returncode, 130, errors)
+        self.assertIn(f"continue with --state {state}", errors.decode())
+        rest = self.generate("--state", state, "--bytes", 1)
+        whole = self.generate("--prompt", "a", "--bytes", len(out) - 1)
+        self.assertEqual(out.removesuffix(b"\n") + rest, whole)
 
     def test_interrupted_before_the_prompt_was_read(self):
         prompt, state = self.work / "prompt", self.work / "state"
