@@ -16,8 +16,8 @@ int interrupts();
 /// Whether one of them was SIGTERM.
 bool terminated();
 
-/// Reads a line of the standard input, without its newline. Returns false at the
-/// end of the input or as soon as more than `before` signals were caught.
+/// Reads a line of the standard input, without its newline. Returns false at
+/// the end of the input or as soon as more than `before` signals were caught.
 bool read_line(std::string& line, int before);
 
 /// An interrupted command has saved its work and printed how to continue. The

@@ -98,8 +98,8 @@ class Encoder {
 };
 
 /// Reads the prompts and generates `bytes` bytes per stream. Prints the first
-/// stream, after `start`, and appends the others to `texts`. Stops early if more
-/// than `before` signals were caught or stdout is closed.
+/// stream, after `start`, and appends the others to `texts`. Stops early if
+/// more than `before` signals were caught or stdout is closed.
 void generate(tasks::Generator& generator, const data::TextCodec& codec,
               int64_t bytes, const std::string& start, int before,
               Printer& printer, std::vector<std::string>& texts) {

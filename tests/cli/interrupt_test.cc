@@ -1,4 +1,6 @@
 // Lines of the standard input, and signals before and while they are read.
+#include "cli/interrupt.h"
+
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -6,8 +8,6 @@
 #include <chrono>
 #include <string>
 #include <thread>
-
-#include "cli/interrupt.h"
 
 namespace aft::cli {
 namespace {
@@ -47,8 +47,8 @@ TEST_F(Input, IsReadLineByLine) {
     write_input("st");
     close_input();
   });
-  for (const std::string& expected : {std::string("one"), std::string(),
-                                      longest, std::string("last")}) {
+  for (const std::string& expected :
+       {std::string("one"), std::string(), longest, std::string("last")}) {
     EXPECT_TRUE(read_line(line_, interrupts()));
     EXPECT_EQ(line_, expected);
   }
