@@ -1,6 +1,7 @@
 // AFT-conv forward: keys (one per head) and values (D / H per head) are
-// convolved separately, kPanel channels of a batch row at a time. Channels that
-// are beyond FastPathLimits take the log-space path.
+// convolved separately. A task is a panel of kPanel heads of a batch row, and
+// its channels, kPanel at a time: what lies between the inputs and y stays in
+// the cache. Channels that are beyond FastPathLimits take the log-space path.
 #include "aft/kernels/conv_run.h"
 
 #include <algorithm>
@@ -40,64 +41,83 @@ bool forward(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
              T* y, const Saved<T>& saved) {
   const Conv<T> conv(exec, p, bias);
   const ConvWindow& window = conv.window;
-  const int64_t n = conv.T_;
-  Buffer<T> e(exec, conv.B * n * conv.H), den_here;
-  if (!saved.den) den_here.grow(exec, conv.B * n * conv.H);
-  T* den = saved.den ? saved.den : den_here.get();
-  std::vector<int64_t> safe(conv.B * conv.H);
+  const int64_t n = conv.T_, size = n * kPanel,
+                weights_size = window.taps() * kPanel,
+                of_heads = panels(conv.H);
+  const Buffer<T> head_weights = conv.spread_weights(true, false),
+                  value_weights = conv.per_head == 1
+                                      ? head_weights
+                                      : conv.spread_weights(false, false);
   if (saved.unsafe) std::fill_n(saved.unsafe, conv.B * conv.D, uint8_t{0});
+  std::atomic<bool> all_fast{true};
+  // If there are few panels of heads, several tasks share one. Each of them
+  // computes its keys.
+  const int64_t parts = std::clamp<int64_t>(
+      4 * exec.threads / (conv.B * of_heads), 1, conv.per_head);
 
-  conv.pack_heads(
-      e.get(), safe.data(), [&](int64_t b, int64_t c0, const T* panel) {
-        Buffer<T> weights(exec, window.taps() * kPanel),
-            far(exec, window.far_size()), out(exec, n * kPanel);
-        conv.tile_weights(c0, true, false, weights.get());
-        conv.kernel.convolve(window, panel, weights.get(), far.get(),
-                             out.get());
-        const PanelChannels<T> to = conv.lanes(den, b, c0, conv.H);
-        for (int64_t t = 0; t < n; ++t)
-          std::copy_n(out.get() + t * kPanel, to.lanes, to.at + t * to.stride);
-      });
-
-  const bool safe_heads = *std::min_element(safe.begin(), safe.end()) >= n;
-  std::atomic<bool> all_fast{safe_heads};
-  const int64_t groups = panels(conv.D);
-  exec.parallel(conv.B * groups, [&](int64_t begin, int64_t end) {
-    Buffer<T> panel(exec, window.panel_size()),
-        weights(exec, window.taps() * kPanel), far(exec, window.far_size()),
-        out(exec, n * kPanel);
+  exec.parallel(conv.B * of_heads * parts, [&](int64_t begin, int64_t end) {
+    Buffer<T> buffer(exec, 4 * size + window.far_size());
+    T *e = buffer.get(), *den = e + size, *ev = den + size, *num = ev + size,
+      *far = num + size;
     LogspaceChannels<T> logspace(exec, conv.logspace_window());
-    int64_t packed = -1;
-    // Batch rows are the inner loop: the weights of a group of channels are
-    // expanded once.
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t b = i % conv.B, c0 = i / conv.B * kPanel;
-      if (packed != c0)
-        conv.tile_weights(packed = c0, false, false, weights.get());
-      int64_t index[kPanel];
-      conv.heads_of(c0, index);
-      const bool safe_values = conv.kernel.pack(
-          window, conv.lanes(p.v, b, c0, conv.D), e.get() + b * n * conv.H,
-          conv.H, index, panel.get());
-      conv.kernel.convolve(window, panel.get(), weights.get(), far.get(),
-                           out.get());
-      conv.kernel.finish(n, out.get(), den + b * n * conv.H, conv.H, index,
-                         conv.lanes(p.q, b, c0, conv.D),
-                         conv.lanes(y, b, c0, conv.D),
-                         conv.lanes(saved.r, b, c0, conv.D));
-      if (safe_heads && safe_values) continue;
-      all_fast = false;
-      int64_t channels[kPanel], rows[kPanel];
-      int count = 0;
-      for (int64_t c = c0; c < std::min(c0 + kPanel, conv.D); ++c) {
-        rows[count] = conv.safe_rows(b, c, safe.data());
-        if (rows[count] >= n) continue;
-        channels[count++] = c;
-        if (saved.unsafe) saved.unsafe[b * conv.D + c] = 1;
+      const int64_t part = i % parts, panel = i / parts % of_heads;
+      auto heads = conv.heads(i / parts / of_heads, panel);
+      const int64_t b = heads.b, first = panels(heads.end - heads.begin);
+      conv.pack_keys(heads, e);
+      // While something is convolved, what is read and written next is fetched.
+      const int64_t c1 =
+          heads.begin + part * first / parts * kPanel;
+      conv.kernel.convolve(window, e, head_weights.get() + panel * weights_size,
+                           far, den,
+                           {{conv.lanes(p.v, b, c1, conv.D),
+                             conv.lanes(p.q, b, c1, conv.D),
+                             conv.lanes(static_cast<const T*>(y), b, c1, conv.D)}});
+      if (saved.den && part == 0) {
+        const PanelChannels<T> to = conv.lanes(saved.den, b, heads.h0, conv.H);
+        for (int64_t t = 0; t < n; ++t)
+          std::copy_n(den + t * kPanel, to.lanes, to.at + t * to.stride);
       }
-      for (int first = 0; first < count; first += kTile) {
-        logspace_forward(conv, b, channels + first, rows + first,
-                         std::min(count - first, kTile), logspace, y, saved.r);
+      const bool safe_heads = heads.all_safe(n);
+      const auto next_of = [&](int64_t x) -> NextChannels<T> {
+        if (x + 1 < (part + 1) * first / parts) {
+          const int64_t c0 = heads.begin + (x + 1) * kPanel;
+          return {{conv.lanes(p.v, b, c0, conv.D),
+                             conv.lanes(p.q, b, c0, conv.D),
+                             conv.lanes(static_cast<const T*>(y), b, c0, conv.D)}};
+        }
+        if (i+1 == end) return {};
+        const int64_t b1 = (i + 1) / parts / of_heads;
+        return {{conv.lanes(p.k, b1, (i + 1) / parts % of_heads * kPanel, conv.H)}};
+      };
+      for (int64_t x = part * first / parts; x < (part + 1) * first / parts;
+           ++x) {
+        const int64_t c0 = heads.begin + x * kPanel;
+        int64_t at[kPanel];
+        const int64_t* index = conv.heads_of(heads, c0, at);
+        const bool safe_values = conv.kernel.pack_values(
+            n, conv.lanes(p.v, b, c0, conv.D), e, index, ev);
+        conv.kernel.convolve(
+            window, ev, value_weights.get() + c0 / kPanel * weights_size, far,
+            num, next_of(x));
+        conv.kernel.finish(n, num, den, index, conv.lanes(p.q, b, c0, conv.D),
+                           conv.lanes(y, b, c0, conv.D),
+                           conv.lanes(saved.r, b, c0, conv.D));
+        if (safe_heads && safe_values) continue;
+        all_fast = false;
+        int64_t channels[kPanel], rows[kPanel];
+        int count = 0;
+        for (int64_t c = c0; c < std::min(c0 + kPanel, heads.end); ++c) {
+          rows[count] = conv.safe_rows(heads, c);
+          if (rows[count] >= n) continue;
+          channels[count++] = c;
+          if (saved.unsafe) saved.unsafe[b * conv.D + c] = 1;
+        }
+        for (int from = 0; from < count; from += kTile) {
+          logspace_forward(conv, b, channels + from, rows + from,
+                           std::min(count - from, kTile), logspace, y,
+                           saved.r);
+        }
       }
     }
   });

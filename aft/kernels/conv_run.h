@@ -90,59 +90,72 @@ class Conv {
       }
     }
   }
-  /// exp(w) of kPanel channels (of_heads: heads) from c0 on, [taps, kPanel].
+  /// exp(w) of all panels of channels (of_heads: heads), [panels, taps, kPanel].
   /// Transposed: for window.transposed(), whose tap i is tap taps - 1 - i of
   /// the window.
-  void tile_weights(int64_t c0, bool of_heads, bool transposed, T* out) const {
-    const int64_t n = std::min<int64_t>(kPanel, (of_heads ? H : D) - c0),
-                  each = of_heads ? 1 : per_head, taps = window.taps();
-    const T* heads[kPanel];
-    for (int64_t i = 0; i < n; ++i)
-      heads[i] = weights.get() + (c0 + i) / each * kernel_taps;
-    for_taps([&](int64_t tap, int64_t from) {
-      T* row = out + (transposed ? taps - 1 - tap : tap) * kPanel;
-      for (int64_t i = 0; i < n; ++i) row[i] = heads[i][from];
-      for (int64_t i = n; i < kPanel; ++i) row[i] = T(0);
+  Buffer<T> spread_weights(bool of_heads, bool transposed) const {
+    const int64_t channels = of_heads ? H : D, each = of_heads ? 1 : per_head,
+                  taps = window.taps();
+    Buffer<T> all(exec, panels(channels) * taps * kPanel);
+    exec.parallel(panels(channels), [&](int64_t begin, int64_t end) {
+      for (int64_t c0 = begin * kPanel; c0 < end * kPanel; c0 += kPanel) {
+        T* out = all.get() + c0 * taps;
+        for (int64_t i = 0; i < kPanel; ++i) {
+          const T* head = weights.get() + (c0 + i) / each * kernel_taps;
+          for_taps([&](int64_t tap, int64_t from) {
+            out[(transposed ? taps - 1 - tap : tap) * kPanel + i] =
+                c0 + i < channels ? head[from] : T(0);
+          });
+        }
+      }
     });
+    return all;
   }
   template <class U>
   PanelChannels<U> lanes(U* x, int64_t b, int64_t c0, int64_t channels) const {
     return {x ? x + b * T_ * channels + c0 : nullptr, channels,
             static_cast<int>(std::min<int64_t>(kPanel, channels - c0))};
   }
-  void heads_of(int64_t c0, int64_t* index) const {
-    for (int64_t i = 0; i < kPanel; ++i)
-      index[i] = std::min(c0 + i, D - 1) / per_head;
-  }
   const uint8_t* padded(int64_t b) const {
     return p.padded ? p.padded + b * T_ : nullptr;
   }
 
-  /// e [B, T, H] = exp(k - ref); safe [B, H]: the first row for which a head
-  /// needs the log-space path. Calls each(b, c0, panel).
-  template <class F>
-  void pack_heads(T* e, int64_t* safe, const F& each) const {
-    exec.parallel(B * panels(H), [&](int64_t begin, int64_t end) {
-      Buffer<T> panel(exec, window.panel_size());
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t b = i / panels(H), c0 = i % panels(H) * kPanel;
-        int64_t rows[kPanel];
-        kernel.pack_keys(window, lanes(p.k, b, c0, H), padded(b), p.causal,
-                         bias.window_only, panel.get(), lanes(e, b, c0, H),
-                         rows);
-        for (int64_t c = 0; c < kPanel && c0 + c < H; ++c)
-          safe[b * H + c0 + c] = unsafe[c0 + c] ? 0 : rows[c];
-        each(b, c0, panel.get());
-      }
-    });
+  /// A panel of heads of one batch row, and its channels [begin, end).
+  struct Heads {
+    int64_t b, h0, begin, end;
+    int64_t rows[kPanel];  // first row that needs the log-space path, per head
+
+    bool all_safe(int64_t T_) const {
+      return *std::min_element(rows, rows + kPanel) >= T_;
+    }
+  };
+  Heads heads(int64_t b, int64_t panel) const {
+    const int64_t h0 = panel * kPanel;
+    return {b, h0, h0 * per_head, std::min(h0 + kPanel, H) * per_head, {}};
   }
-  /// The first row for which channel c of batch row b needs the log-space path:
-  /// that of its head, or an earlier one if a value is too large.
-  int64_t safe_rows(int64_t b, int64_t c, const int64_t* safe) const {
-    int64_t rows = safe[b * H + c / per_head];
+  /// e [T, kPanel] = exp(k - ref), and its `rows`.
+  void pack_keys(Heads& of, T* e) const {
+    kernel.pack_keys(window, lanes(p.k, of.b, of.h0, H), padded(of.b), p.causal,
+                     bias.window_only, e, of.rows);
+    for (int64_t h = of.h0; h < std::min(of.h0 + kPanel, H); ++h)
+      if (unsafe[h]) of.rows[h - of.h0] = 0;
+  }
+  /// The heads of a panel of channels, within their panel of heads; null if
+  /// each has a separate one.
+  const int64_t* heads_of(const Heads& of, int64_t c0, int64_t* index) const {
+    if (per_head == 1) return nullptr;
+    for (int64_t i = 0; i < kPanel; ++i)
+      index[i] = std::min(c0 + i, D - 1) / per_head - of.h0;
+    return index;
+  }
+  /// The first row for which channel c needs the log-space path: that of its
+  /// head, or an earlier one if a value is too large.
+  int64_t safe_rows(const Heads& of, int64_t c) const {
+    int64_t rows = of.rows[c / per_head - of.h0];
     for (int64_t t = 0; t < rows; ++t) {
-      if (!(std::abs(p.v[(b * T_ + t) * D + c]) <= FastPathLimits<T>::value ||
-            (p.padded && padded(b)[t]))) {
+      if (!(std::abs(p.v[(of.b * T_ + t) * D + c]) <=
+                FastPathLimits<T>::value ||
+            (p.padded && padded(of.b)[t]))) {
         rows = p.causal ? t : 0;
       }
     }

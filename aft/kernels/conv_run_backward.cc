@@ -9,7 +9,9 @@
 namespace aft::kernels {
 namespace {
 
-/// The phases of the backward pass.
+/// The backward pass: the gradients of the fast path, then those of the
+/// log-space path. A task is a panel of heads with some of the batch rows; like
+/// in forward, what lies between inputs and gradients stays in the cache.
 template <class T>
 class Backward {
  public:
@@ -28,24 +30,35 @@ class Backward {
         D_(conv_.D),
         H_(conv_.H),
         per_(conv_.per_head),
-        e_(exec, B_ * n_ * H_),
-        a_(exec, B_ * n_ * D_),
-        c_(exec, B_ * n_ * H_),
-        vdv_(exec, B_ * n_ * D_),
+        weights_size_(back_.taps() * kPanel),
         safe_(B_ * D_, n_) {}
 
   void run() {
-    std::vector<int64_t> heads(B_ * H_);
-    conv_.pack_heads(e_.get(), heads.data(), [](int64_t, int64_t, const T*) {});
-    for (int64_t i = 0; i < B_ * D_; ++i) {
-      if (!saved_.unsafe || saved_.unsafe[i]) {
-        safe_[i] = conv_.safe_rows(i / D_, i % D_, heads.data());
+    const Buffer<T> heads = conv_.spread_weights(true, true),
+                    values =
+                        per_ == 1 ? heads : conv_.spread_weights(false, true);
+    const int64_t of_heads = panels(H_),
+                  groups = (of_heads + kNeighbours - 1) / kNeighbours,
+                  parts =
+                      std::clamp<int64_t>(4 * exec_.threads / groups, 1, B_);
+    // The sums of dw of the heads, then of their channels.
+    sums_size_ = (of_heads + panels(D_)) * weights_size_;
+    if (bias_.dw) sums_.grow(exec_, parts * sums_size_);
+    exec_.parallel(groups * parts, [&](int64_t begin, int64_t end) {
+      Scratch scratch(exec_, n_ * kPanel, back_.far_size());
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t part = i / groups, first = i % groups * kNeighbours,
+                      last = std::min(first + kNeighbours, of_heads);
+        T* sums = bias_.dw ? sums_.get() + part * sums_size_ : nullptr;
+        for (int64_t panel = first; panel < last; ++panel)
+          clear_sums(panel, sums);
+        for (int64_t b = part * B_ / parts; b < (part + 1) * B_ / parts; ++b) {
+          for (int64_t panel = first; panel < last; ++panel)
+            task(b, panel, heads.get(), values.get(), scratch, sums);
+        }
       }
-    }
-    rows();
-    values();
-    keys();
-    if (bias_.dw) biases();
+    });
+    if (bias_.dw) biases(parts);
     logspace();
   }
   /// Whether all rows took the fast path, which implies that all inputs and
@@ -53,162 +66,125 @@ class Backward {
   bool all_fast() const { return !any_logspace_; }
 
  private:
-  PanelChannels<const T> lanes(const Buffer<T>& x, int64_t b, int64_t c0,
-                               int64_t channels) const {
-    return conv_.lanes(static_cast<const T*>(x.get()), b, c0, channels);
-  }
+  // Panels of heads of a task: their rows are neighbours in memory.
+  static constexpr int64_t kNeighbours = 4;
 
-  /// Computes a = dy gate(q) / den, dq, and c = sum over the head of a r. a is
-  /// 0 in rows that take the log-space path: those from safe_ on, and all rows
-  /// of a channel with dy beyond FastPathLimits.
-  void rows() {
-    std::atomic<bool> safe{true};
-    exec_.parallel(B_ * n_, [&](int64_t begin, int64_t end) {
-      Buffer<T> spread(exec_, D_);
-      for (int64_t i = begin; i < end; ++i) {
-        const T* den = saved_.den + i * H_;
-        for (int64_t h = 0; per_ > 1 && h < H_; ++h) {
-          std::fill_n(spread.get() + h * per_, per_, den[h]);
-        }
-        const int64_t at = i * D_;
-        if (!conv_.kernel.row(D_, p_.q ? p_.q + at : nullptr, dy_ + at,
-                              saved_.r + at, per_ > 1 ? spread.get() : den,
-                              a_.get() + at,
-                              grad_.dq ? grad_.dq + at : nullptr)) {
-          safe = false;
-        }
-      }
-    });
-    for (int64_t i = 0; !safe && i < B_ * n_ * D_; ++i) {
-      if (!(std::abs(dy_[i]) <= FastPathLimits<T>::value)) {
-        safe_[i / (n_ * D_) * D_ + i % D_] = 0;
-      }
+  /// Panels [T, kPanel], and the scratch of convolve.
+  struct Scratch {
+    Scratch(const Exec& exec, int64_t size, int64_t far_size)
+        : memory(exec, 8 * size + far_size) {
+      T* at = memory.get();
+      for (T** x : {&e, &ev, &a, &ar, &c, &vdv, &vdv_of_heads, &sums})
+        *x = at, at += size;
+      far = at;
     }
-    any_logspace_ = !safe || *std::min_element(safe_.begin(), safe_.end()) < n_;
-    exec_.parallel(B_ * n_, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        T* a = a_.get() + i * D_;
-        for (int64_t x = 0; any_logspace_ && x < D_; ++x) {
-          if (i % n_ >= safe_[i / n_ * D_ + x]) a[x] = T(0);
-        }
-        const T* r = saved_.r + i * D_;
-        T* c = c_.get() + i * H_;
-        for (int64_t h = 0; per_ == 1 && h < H_; ++h) c[h] = a[h] * r[h];
-        for (int64_t h = 0; per_ > 1 && h < H_; ++h) {
-          T sum = 0;
-          for (int64_t x = h * per_; x < (h + 1) * per_; ++x)
-            sum += a[x] * r[x];
-          c[h] = sum;
-        }
-      }
-    });
-  }
+    Buffer<T> memory;
+    T *e, *ev, *a, *ar, *c, *vdv, *vdv_of_heads, *sums, *far;
+  };
 
-  /// Convolves x [B, T, channels] with the transposed window, kPanel channels
-  /// at a time, and calls each(b, c0, sums) with sums [T, kPanel].
+  /// The channels of a panel of heads, kPanel at a time.
   template <class F>
-  void transposed(const Buffer<T>& x, int64_t channels, const F& each) {
-    exec_.parallel(B_ * panels(channels), [&](int64_t begin, int64_t end) {
-      Buffer<T> panel(exec_, back_.panel_size()),
-          weights(exec_, back_.taps() * kPanel), far(exec_, back_.far_size()),
-          sums(exec_, n_ * kPanel);
-      int64_t spread = -1;
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t b = i % B_, c0 = i / B_ * kPanel;
-        if (spread != c0) {
-          conv_.tile_weights(spread = c0, channels == H_, true, weights.get());
-        }
-        conv_.kernel.pack(back_, lanes(x, b, c0, channels), nullptr, 0, nullptr,
-                          panel.get());
-        conv_.kernel.convolve(back_, panel.get(), weights.get(), far.get(),
-                              sums.get());
-        each(b, c0, sums.get());
+  void for_channels(int64_t panel, const F& f) const {
+    const int64_t end = std::min((panel + 1) * kPanel, H_) * per_;
+    for (int64_t c0 = panel * kPanel * per_; c0 < end; c0 += kPanel) f(c0);
+  }
+  T* head_sums(T* sums, int64_t panel) const {
+    return sums + panel * weights_size_;
+  }
+  T* value_sums(T* sums, int64_t c0) const {
+    return sums + (panels(H_) + c0 / kPanel) * weights_size_;
+  }
+  void clear_sums(int64_t panel, T* sums) const {
+    if (!sums) return;
+    std::fill_n(head_sums(sums, panel), weights_size_, T(0));
+    for_channels(panel, [&](int64_t c0) {
+      std::fill_n(value_sums(sums, c0), weights_size_, T(0));
+    });
+  }
+
+  /// The gradients of one panel of heads and one batch row, with
+  ///   a = dy gate(q) / den,  c = sum over the head of a r,
+  ///   A, C = a, c convolved with the transposed window:
+  ///   dv = e A,  dk = sum over the head of v dv - e C,
+  ///   dw = exp(w) (sum_t a_t (e v)_{t + tap} - sum_t c_t e_{t + tap}).
+  void task(int64_t b, int64_t panel, const T* head_weights,
+            const T* value_weights, const Scratch& s, T* sums) {
+    const ConvKernels<T>& kernel = conv_.kernel;
+    auto heads = conv_.heads(b, panel);
+    conv_.pack_keys(heads, s.e);
+    const auto den = conv_.lanes(static_cast<const T*>(saved_.den), b,
+                                 heads.h0, H_);
+    if (per_ > 1) {
+      std::fill_n(s.c, n_ * kPanel, T(0));
+      std::fill_n(s.vdv_of_heads, n_ * kPanel, T(0));
+    }
+    for_channels(panel, [&](int64_t c0) {
+      int64_t at[kPanel];
+      const int64_t* index = conv_.heads_of(heads, c0, at);
+      const auto v = conv_.lanes(p_.v, b, c0, D_);
+      const bool safe = kernel.rows(
+          n_, conv_.lanes(p_.q, b, c0, D_), conv_.lanes(dy_, b, c0, D_),
+          conv_.lanes(static_cast<const T*>(saved_.r), b, c0, D_), den, index,
+          s.a, s.ar, conv_.lanes(grad_.dq, b, c0, D_));
+      leave_to_logspace(heads, c0, v.lanes, safe, s);
+      kernel.convolve(back_, s.a,
+                      value_weights + c0 / kPanel * weights_size_, s.far,
+                      s.sums, {});
+      kernel.values(n_, s.sums, s.e, index, v,
+                    conv_.lanes(grad_.dv, b, c0, D_), s.vdv);
+      if (sums) {
+        kernel.pack_values(n_, v, s.e, index, s.ev);
+        kernel.correlate(conv_.window, s.ev, s.a, value_sums(sums, c0));
       }
+      if (per_ == 1) return;
+      kernel.add_to_heads(n_, v.lanes, s.ar, index, s.c);
+      kernel.add_to_heads(n_, v.lanes, s.vdv, index, s.vdv_of_heads);
     });
+    const T* c = per_ == 1 ? s.ar : s.c;
+    kernel.convolve(back_, c, head_weights + panel * weights_size_, s.far,
+                    s.sums, {});
+    kernel.keys(n_, per_ == 1 ? s.vdv : s.vdv_of_heads, s.e, s.sums,
+                conv_.lanes(grad_.dk, b, heads.h0, H_));
+    if (sums)
+      kernel.correlate(conv_.window, s.e, c, head_sums(sums, panel));
   }
 
-  /// dv = e A, where A is the convolution of a with the transposed window; and
-  /// v dv, the first part of dk.
-  void values() {
-    transposed(a_, D_, [&](int64_t b, int64_t c0, const T* sums) {
-      int64_t index[kPanel];
-      conv_.heads_of(c0, index);
-      conv_.kernel.values(n_, sums, e_.get() + b * n_ * H_, H_, index,
-                          conv_.lanes(p_.v, b, c0, D_),
-                          conv_.lanes(grad_.dv, b, c0, D_),
-                          conv_.lanes(vdv_.get(), b, c0, D_));
-    });
-  }
-
-  /// dk = sum over the head of v dv - e C, where C is the convolution of c with
-  /// the transposed window.
-  void keys() {
-    transposed(c_, H_, [&](int64_t b, int64_t c0, const T* sums) {
-      const int64_t end = std::min(c0 + kPanel, H_);
-      for (int64_t i = b * n_; i < (b + 1) * n_; ++i, sums += kPanel) {
-        const T *e = e_.get() + i * H_, *vdv = vdv_.get() + i * D_;
-        T* dk = grad_.dk + i * H_;
-        for (int64_t h = c0; per_ == 1 && h < end; ++h)
-          dk[h] = vdv[h] - e[h] * sums[h - c0];
-        for (int64_t h = c0; per_ > 1 && h < end; ++h) {
-          T sum = vdv[h * per_];
-          for (int64_t x = 1; x < per_; ++x) sum += vdv[h * per_ + x];
-          dk[h] = sum - e[h] * sums[h - c0];
-        }
+  /// Sets safe_ of some channels, and a and a r to 0 in rows that take the
+  /// log-space path: those from safe_ on, and all rows of a channel with dy
+  /// beyond FastPathLimits. safe: there are none of these.
+  void leave_to_logspace(const typename Conv<T>::Heads& heads, int64_t c0,
+                         int lanes, bool safe, const Scratch& s) {
+    for (int64_t c = c0; c < c0 + lanes; ++c) {
+      int64_t& rows = safe_[heads.b * D_ + c];
+      if (!saved_.unsafe || saved_.unsafe[heads.b * D_ + c])
+        rows = conv_.safe_rows(heads, c);
+      for (int64_t t = 0; !safe && t < n_; ++t) {
+        const T dy = dy_[(heads.b * n_ + t) * D_ + c];
+        if (!(std::abs(dy) <= FastPathLimits<T>::value)) rows = 0;
       }
-    });
+      if (rows < n_) any_logspace_ = true;
+      for (int64_t t = rows; t < n_; ++t)
+        s.a[t * kPanel + c - c0] = s.ar[t * kPanel + c - c0] = T(0);
+    }
+    if (!safe) any_logspace_ = true;
   }
 
-  /// sums[tap] of each group of channels = sum over the batch (in order) and t
-  /// of rows_t times (e v)_{t + tap}, or e_{t + tap} for heads.
-  Buffer<T> correlations(const Buffer<T>& rows, int64_t channels, bool values) {
-    const ConvWindow& window = conv_.window;
-    const int64_t size = window.taps() * kPanel;
-    Buffer<T> all(exec_, panels(channels) * size);
-    exec_.parallel(panels(channels), [&](int64_t begin, int64_t end) {
-      Buffer<T> panel(exec_, window.panel_size()), flat(exec_, n_ * kPanel);
-      for (int64_t g = begin; g < end; ++g) {
-        const int64_t c0 = g * kPanel;
-        std::fill_n(all.get() + g * size, size, T(0));
-        int64_t index[kPanel];
-        conv_.heads_of(c0, index);
-        for (int64_t b = 0; b < B_; ++b) {
-          const PanelChannels<const T> from = lanes(rows, b, c0, channels);
-          for (int64_t t = 0; t < n_; ++t) {
-            T* to = flat.get() + t * kPanel;
-            std::copy_n(from.at + t * from.stride, from.lanes, to);
-            std::fill(to + from.lanes, to + kPanel, T(0));
-          }
-          conv_.kernel.pack(
-              window,
-              values ? conv_.lanes(p_.v, b, c0, D_) : lanes(e_, b, c0, H_),
-              values ? e_.get() + b * n_ * H_ : nullptr, H_, index,
-              panel.get());
-          conv_.kernel.correlate(window, panel.get(), flat.get(),
-                                 all.get() + g * size);
-        }
-      }
-    });
-    return all;
-  }
-
-  /// dw = exp(w) (sum_t a_t (e v)_{t + tap} - sum_t c_t e_{t + tap}).
-  void biases() {
-    const Buffer<T> of_values = correlations(a_, D_, true);
-    const Buffer<T> of_keys = correlations(c_, H_, false);
+  /// dw of the fast path, from the sums of all parts.
+  void biases(int64_t parts) {
     std::fill_n(bias_.dw, H_ * conv_.kernel_taps, T(0));
-    conv_.for_taps([&](int64_t tap, int64_t to) {
-      const auto at = [&](const Buffer<T>& x, int64_t i) {
-        return x.get()[(i / kPanel * conv_.window.taps() + tap) * kPanel +
-                       i % kPanel];
-      };
-      for (int64_t h = 0; h < H_; ++h) {
-        T sum = -at(of_keys, h);
-        for (int64_t x = h * per_; x < (h + 1) * per_; ++x) {
-          sum += at(of_values, x);
-        }
-        const int64_t i = h * conv_.kernel_taps + to;
-        bias_.dw[i] = sum * conv_.weights.get()[i];
+    exec_.parallel(H_, [&](int64_t begin, int64_t end) {
+      for (int64_t h = begin; h < end; ++h) {
+        conv_.for_taps([&](int64_t tap, int64_t to) {
+          T sum = 0;
+          for (int64_t part = 0; part < parts; ++part) {
+            T* sums = sums_.get() + part * sums_size_ + tap * kPanel;
+            sum -= head_sums(sums, h / kPanel)[h % kPanel];
+            for (int64_t c = h * per_; c < (h + 1) * per_; ++c)
+              sum += value_sums(sums, c)[c % kPanel];
+          }
+          const int64_t i = h * conv_.kernel_taps + to;
+          bias_.dw[i] = sum * conv_.weights.get()[i];
+        });
       }
     });
   }
@@ -284,10 +260,11 @@ class Backward {
   const Gradients<T>& grad_;
   const Conv<T> conv_;
   const ConvWindow back_;
-  const int64_t n_, B_, D_, H_, per_;
-  Buffer<T> e_, a_, c_, vdv_;
+  const int64_t n_, B_, D_, H_, per_, weights_size_;
+  int64_t sums_size_ = 0;
+  Buffer<T> sums_;             // [parts, sums_size_]
   std::vector<int64_t> safe_;  // [B, D] rows of the fast path
-  bool any_logspace_ = false;
+  std::atomic<bool> any_logspace_{false};
 };
 
 /// Overwrites the gradients that depend on a non-finite element. The biases of

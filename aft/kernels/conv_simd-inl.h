@@ -11,7 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
+#include <type_traits>
 
 #include "aft/kernels/kernels.h"
 #include "aft/kernels/math_simd-inl.h"
@@ -53,109 +53,200 @@ HWY_INLINE void Complement(const T* in, int64_t n, int64_t lo, int64_t hi,
   }
 }
 
-/// acc[i] += sum_x weights[x] * panel[i + x] for kWide neighbours i: the inner
-/// loop. 14 accumulators of 256 bits for kWide = 7.
-template <int kWide, class T>
-HWY_INLINE void Slide(const T* HWY_RESTRICT panel,
-                      const T* HWY_RESTRICT weights, int64_t n,
-                      T* HWY_RESTRICT acc) {
+// The sums of kOutputs neighbours stay in registers, for kTogether vectors of a
+// panel row. Where there are 32 registers, each vector that is loaded is used
+// for kTaps taps; where there are 16, they are all needed for the sums.
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
+constexpr int kTogether = 1, kTaps = 4, kWide = 14, kMedium = 12, kNarrow = 8;
+#else
+constexpr int kTogether = 2, kTaps = 1, kWide = 7, kMedium = 6, kNarrow = 5;
+#endif
+
+/// Sums of kOutputs neighbours. Loops over them are templates, so that GCC keeps
+/// them in registers.
+template <int kOutputs, class T>
+struct Sums {
+  using V = hn::Vec<PanelTag<T>>;
+  V of[kTogether][kOutputs];
+
+  /// All sums = start.
+  template <int o = 0>
+  HWY_INLINE void Set(const V (&start)[kTogether]) {
+    for (int v = 0; v < kTogether; ++v) of[v][o] = start[v];
+    if constexpr (o + 1 < kOutputs) Set<o + 1>(start);
+  }
+  /// Adds consecutive panel rows.
+  template <int o = 0>
+  HWY_INLINE void Add(const T* rows) {
+    const PanelTag<T> d;
+    for (int v = 0; v < kTogether; ++v)
+      of[v][o] = hn::Add(of[v][o], hn::Load(d, rows + v * hn::Lanes(d)));
+    if constexpr (o + 1 < kOutputs) Add<o + 1>(rows + kPanel);
+  }
+  /// Stores the first n sums as panel rows, or adds them to these if kAdd.
+  template <bool kAdd, int o = 0>
+  HWY_INLINE void Store(int64_t n, T* rows) const {
+    const PanelTag<T> d;
+    if (o >= n) return;
+    for (int v = 0; v < kTogether; ++v) {
+      T* to = rows + v * hn::Lanes(d);
+      hn::Store(kAdd ? hn::Add(hn::Load(d, to), of[v][o]) : of[v][o], d, to);
+    }
+    if constexpr (o + 1 < kOutputs) Store<kAdd, o + 1>(n, rows + kPanel);
+  }
+};
+
+/// sums[m - k] += weights[k] x, for all k with such a sum.
+template <int m, int k, int kOutputs, int kCount, class V>
+HWY_INLINE void AddProducts(const V (&weights)[kCount], V x,
+                            V (&sums)[kOutputs]) {
+  if constexpr (m >= k && m - k < kOutputs)
+    sums[m - k] = hn::MulAdd(weights[k], x, sums[m - k]);
+  if constexpr (k + 1 < kCount) AddProducts<m, k + 1>(weights, x, sums);
+}
+
+/// sums[i] += sum_{k < kCount} weights[k] panel[i + k], over the rows panel[m]
+/// whose bits are set; m counts up to kOutputs + kCount - 1.
+template <int m, int kOutputs, int kCount, class T>
+HWY_INLINE void SlideBy(const T* panel,
+                        const hn::Vec<PanelTag<T>> (&w)[kTogether][kCount],
+                        uint64_t bits, Sums<kOutputs, T>& sums) {
   const PanelTag<T> d;
-  const size_t N = hn::Lanes(d);
-  for (size_t c = 0; c < kPanel; c += 2 * N) {
-    const size_t e = c + N < kPanel ? c + N : c;
-    hn::Vec<PanelTag<T>> a[kWide], b[kWide];
-    for (int i = 0; i < kWide; ++i) {
-      a[i] = hn::Load(d, acc + i * kPanel + c);
-      b[i] = hn::Load(d, acc + i * kPanel + e);
+  if (HWY_LIKELY(bits & (1 << m))) {
+    for (int v = 0; v < kTogether; ++v) {
+      AddProducts<m, 0>(
+          w[v], hn::Load(d, panel + m * kPanel + v * hn::Lanes(d)), sums.of[v]);
     }
-    const T *p = panel, *w = weights;
-    for (int64_t x = 0; x < n; ++x, p += kPanel, w += kPanel) {
-      const auto wa = hn::Load(d, w + c);
-      for (int i = 0; i < kWide; ++i) {
-        a[i] = hn::MulAdd(wa, hn::Load(d, p + i * kPanel + c), a[i]);
-      }
-      const auto wb = hn::Load(d, w + e);
-      for (int i = 0; i < kWide; ++i) {
-        b[i] = hn::MulAdd(wb, hn::Load(d, p + i * kPanel + e), b[i]);
-      }
+  }
+  if constexpr (m + 2 < kOutputs + kCount)
+    SlideBy<m + 1>(panel, w, bits, sums);
+}
+
+/// The inner loop of conv: sums[i] += sum_{k < n} weights[k] line[at + i + k],
+/// over the rows of the line, of which there are `length`.
+template <int kOutputs, int kCount = kTaps, class T>
+HWY_INLINE void Slide(const T* line, int64_t at, int64_t length,
+                      const T* weights, int64_t n, Sums<kOutputs, T>& sums) {
+  const PanelTag<T> d;
+  for (; n >= kCount; n -= kCount, at += kCount, weights += kCount * kPanel) {
+    hn::Vec<PanelTag<T>> w[kTogether][kCount];
+    for (int v = 0; v < kTogether; ++v) {
+      for (int k = 0; k < kCount; ++k)
+        w[v][k] = hn::Load(d, weights + k * kPanel + v * hn::Lanes(d));
     }
-    for (int i = 0; i < kWide; ++i) {
-      hn::Store(a[i], d, acc + i * kPanel + c);
-      hn::Store(b[i], d, acc + i * kPanel + e);
-    }
+    const auto within = [](int64_t m) {
+      return std::clamp<int64_t>(m, 0, 63);
+    };
+    const uint64_t from = ~uint64_t{0} << within(-at),
+                   to = ~uint64_t{0} << within(length - at);
+    SlideBy<0>(line + at * kPanel, w, from & ~to, sums);
+  }
+  if constexpr (kCount > 1)
+    Slide<kOutputs, kCount - 1>(line, at, length, weights, n, sums);
+}
+
+/// Calls f(number of sums) with the number that wastes the least on n of them.
+template <class F>
+HWY_INLINE void ForWidth(int64_t n, const F& f) {
+  const auto waste = [n](int64_t wide) { return (wide - n % wide) % wide; };
+  const int64_t least =
+      std::min({waste(kWide), waste(kMedium), waste(kNarrow)});
+  if (waste(kWide) == least) {
+    f(std::integral_constant<int, kWide>());
+  } else if (waste(kMedium) == least) {
+    f(std::integral_constant<int, kMedium>());
+  } else {
+    f(std::integral_constant<int, kNarrow>());
   }
 }
 
-template <int kWide, class T>
-HWY_INLINE void ConvolveBy(const ConvWindow& w, const T* panel,
-                           const T* weights, T* far, T* out) {
+/// The sums over the positions outside of the window, from the inside out:
+/// those on the same lines (far_x [T]), other lines (far_y [Z Y]), other slices
+/// (far_z [Z]). `totals`: scratch, at least [Z Y].
+template <class T>
+HWY_INLINE void SumOutside(const ConvWindow& w, const T* panel, T* far_x,
+                           T* far_y, T* far_z, T* totals) {
   const PanelTag<T> d;
   const size_t N = hn::Lanes(d);
-  const int64_t line = w.padded() * kPanel;
-  // The positions outside of the window, from the inside out: those on the same
-  // lines (far_x), other lines (far_y), other slices (far_z).
-  T *far_x = far, *far_y = far + w.T() * kPanel,
+  for (int64_t l = 0; l < w.Z * w.Y; ++l) {
+    const T* row = panel + l * w.X * kPanel;
+    Complement(row, w.X, w.lo, w.hi, w.before, w.after,
+               far_x + l * w.X * kPanel);
+    for (size_t c = 0; c < kPanel; c += N)
+      hn::Store(Total(d, row + c, w.X, kPanel), d, totals + l * kPanel + c);
+  }
+  for (int64_t z = 0; z < w.Z; ++z) {  // from here on, totals are of slices
+    Complement(totals + z * w.Y * kPanel, w.Y, -w.reach_y, w.reach_y, true,
+               true, far_y + z * w.Y * kPanel);
+    for (size_t c = 0; c < kPanel; c += N) {
+      hn::Store(Total(d, totals + z * w.Y * kPanel + c, w.Y, kPanel), d,
+                totals + z * kPanel + c);
+    }
+  }
+  Complement(totals, w.Z, -w.reach_z, w.reach_z, true, true, far_z);
+}
+
+/// Prefetches rows [t, t + n) into the second-level cache.
+template <class T>
+HWY_INLINE void Fetch(const NextChannels<T>& next, int64_t t, int64_t n) {
+  for (const PanelChannels<const T>& x : next.of) {
+    for (int64_t i = t; x.at && i < t + n; ++i)
+      __builtin_prefetch(x.at + i * x.stride, 0, 2);
+  }
+}
+
+template <int kOutputs, class T>
+HWY_INLINE void ConvolveBy(const ConvWindow& w, const T* panel,
+                           const T* weights, T* far, T* out,
+                           const NextChannels<T>& next) {
+  const PanelTag<T> d;
+  const size_t N = hn::Lanes(d);
+  const int64_t line = w.X * kPanel;
+  // Blocks of outputs read far_x beyond its end.
+  T *far_x = far, *far_y = far + (w.T() + kWide) * kPanel,
     *far_z = far_y + w.Z * w.Y * kPanel;
   const bool rest = w.before || w.after;
   if (rest) {
-    for (int64_t l = 0; l < w.Z * w.Y; ++l) {
-      const T* row = panel + l * line + w.left() * kPanel;
-      Complement(row, w.X, w.lo, w.hi, w.before, w.after,
-                 far_x + l * w.X * kPanel);
-      // out is still free: it holds totals of lines, then of slices.
-      for (size_t c = 0; c < kPanel; c += N)
-        hn::Store(Total(d, row + c, w.X, kPanel), d, out + l * kPanel + c);
-    }
-    for (int64_t z = 0; z < w.Z; ++z) {
-      Complement(out + z * w.Y * kPanel, w.Y, -w.reach_y, w.reach_y, true, true,
-                 far_y + z * w.Y * kPanel);
-      for (size_t c = 0; c < kPanel; c += N) {
-        hn::Store(Total(d, out + z * w.Y * kPanel + c, w.Y, kPanel), d,
-                  out + z * kPanel + c);
-      }
-    }
-    Complement(out, w.Z, -w.reach_z, w.reach_z, true, true, far_z);
+    SumOutside(w, panel, far_x, far_y, far_z, /*totals=*/out);
+    std::fill(far_y - kWide * kPanel, far_y, T(0));
   }
-  HWY_ALIGN T acc[kWide * kPanel];
   for (int64_t z = 0; z < w.Z; ++z) {
     const int64_t z0 = std::max<int64_t>(0, z - w.reach_z),
                   z1 = std::min(w.Z, z + w.reach_z + 1);
     for (int64_t y = 0; y < w.Y; ++y) {
       const int64_t y0 = std::max<int64_t>(0, y - w.reach_y),
                     y1 = std::min(w.Y, y + w.reach_y + 1);
-      for (int64_t x = 0; x < w.X; x += kWide) {
-        const int64_t n = std::min<int64_t>(kWide, w.X - x);
-        for (size_t c = 0; c < kPanel; c += N) {
-          auto start = hn::Zero(d);
-          if (rest) {
-            start = hn::LoadU(d, far_z + z * kPanel + c);
+      for (int64_t x = 0; x < w.X; x += kOutputs) {
+        const int64_t n = std::min<int64_t>(kOutputs, w.X - x);
+        Fetch(next, (z * w.Y + y) * w.X + x, n);
+        for (size_t c = 0; c < kPanel; c += kTogether * N) {
+          hn::Vec<PanelTag<T>> start[kTogether];
+          for (int v = 0; v < kTogether; ++v) {
+            start[v] = hn::Zero(d);
+            if (!rest) continue;
+            const T *slices = far_z + z * kPanel + c + v * N,
+                    *lines = far_y + y * kPanel + c + v * N;
+            start[v] = hn::Load(d, slices);
             for (int64_t i = z0; i < z1; ++i)
-              start = hn::Add(start,
-                              hn::LoadU(d, far_y + (i * w.Y + y) * kPanel + c));
+              start[v] =
+                  hn::Add(start[v], hn::Load(d, lines + i * w.Y * kPanel));
           }
-          for (int i = 0; i < kWide; ++i)
-            hn::Store(start, d, acc + i * kPanel + c);
-        }
-        for (int64_t i = z0; i < z1; ++i) {
-          for (int64_t j = y0; j < y1; ++j) {
-            if (rest) {
-              const T* others = far_x + ((i * w.Y + j) * w.X + x) * kPanel;
-              for (int64_t c = 0; c < n * kPanel; c += N) {
-                hn::Store(
-                    hn::Add(hn::Load(d, acc + c), hn::LoadU(d, others + c)), d,
-                    acc + c);
-              }
+          Sums<kOutputs, T> sums;
+          sums.Set(start);
+          for (int64_t i = z0; i < z1; ++i) {
+            for (int64_t j = y0; j < y1; ++j) {
+              const int64_t from = (i * w.Y + j) * line + c,
+                            tap = ((i - z + w.reach_z) * (2 * w.reach_y + 1) +
+                                   j - y + w.reach_y) *
+                                  w.width();
+              if (rest) sums.Add(far_x + from + x * kPanel);
+              Slide(panel + from, x + w.lo, w.X, weights + tap * kPanel + c,
+                    w.width(), sums);
             }
-            const int64_t tap = ((i - z + w.reach_z) * (2 * w.reach_y + 1) + j -
-                                 y + w.reach_y) *
-                                w.width();
-            Slide<kWide>(
-                panel + (i * w.Y + j) * line + (w.left() + x + w.lo) * kPanel,
-                weights + tap * kPanel, w.width(), acc);
           }
+          sums.template Store<false>(
+              n, out + ((z * w.Y + y) * w.X + x) * kPanel + c);
         }
-        memcpy(out + ((z * w.Y + y) * w.X + x) * kPanel, acc,
-               n * kPanel * sizeof(T));
       }
     }
   }
@@ -163,66 +254,51 @@ HWY_INLINE void ConvolveBy(const ConvWindow& w, const T* panel,
 
 template <class T>
 void Convolve(const ConvWindow& w, const T* panel, const T* weights, T* far,
-              T* out) {
-  // The block size that wastes the least at the end of a line.
-  const auto waste = [&](int64_t wide) { return (wide - w.X % wide) % wide; };
-  if (waste(7) <= waste(6)) {
-    ConvolveBy<7>(w, panel, weights, far, out);
-  } else {
-    ConvolveBy<6>(w, panel, weights, far, out);
+              T* out, const NextChannels<T>& next) {
+  ForWidth(w.X, [&](auto wide) HWY_ATTR {
+    ConvolveBy<wide()>(w, panel, weights, far, out, next);
+  });
+}
+
+/// A line of the sums of taps is a convolution too: the rows slide over the
+/// panel.
+template <int kOutputs, class T>
+HWY_INLINE void CorrelateBy(const ConvWindow& w, const T* panel, const T* rows,
+                            T* sums_of_taps) {
+  const PanelTag<T> d;
+  const size_t N = hn::Lanes(d);
+  const int64_t line = w.X * kPanel;
+  hn::Vec<PanelTag<T>> zero[kTogether];
+  for (int v = 0; v < kTogether; ++v) zero[v] = hn::Zero(d);
+  T* to = sums_of_taps;
+  for (int64_t dz = -w.reach_z; dz <= w.reach_z; ++dz) {
+    for (int64_t dy = -w.reach_y; dy <= w.reach_y; ++dy) {
+      for (int64_t tap = 0; tap < w.width(); tap += kOutputs) {
+        const int64_t n = std::min<int64_t>(kOutputs, w.width() - tap);
+        for (size_t c = 0; c < kPanel; c += kTogether * N) {
+          Sums<kOutputs, T> sums;
+          sums.Set(zero);
+          for (int64_t z = std::max<int64_t>(0, -dz);
+               z < std::min(w.Z, w.Z - dz); ++z) {
+            for (int64_t y = std::max<int64_t>(0, -dy);
+                 y < std::min(w.Y, w.Y - dy); ++y) {
+              Slide(panel + ((z + dz) * w.Y + y + dy) * line + c, w.lo + tap,
+                    w.X, rows + (z * w.Y + y) * line + c, w.X, sums);
+            }
+          }
+          sums.template Store<true>(n, to + tap * kPanel + c);
+        }
+      }
+      to += w.width() * kPanel;
+    }
   }
 }
 
 template <class T>
 void Correlate(const ConvWindow& w, const T* panel, const T* rows, T* sums) {
-  const PanelTag<T> d;
-  const size_t N = hn::Lanes(d);
-  const int64_t line = w.padded() * kPanel;
-  for (int64_t z = 0; z < w.Z; ++z) {
-    const int64_t z0 = std::max<int64_t>(0, z - w.reach_z),
-                  z1 = std::min(w.Z, z + w.reach_z + 1);
-    for (int64_t y = 0; y < w.Y; ++y) {
-      const int64_t y0 = std::max<int64_t>(0, y - w.reach_y),
-                    y1 = std::min(w.Y, y + w.reach_y + 1);
-      const T* row = rows + (z * w.Y + y) * w.X * kPanel;
-      for (int64_t i = z0; i < z1; ++i) {
-        for (int64_t j = y0; j < y1; ++j) {
-          const int64_t tap =
-              ((i - z + w.reach_z) * (2 * w.reach_y + 1) + j - y + w.reach_y) *
-              w.width();
-          const T* from =
-              panel + (i * w.Y + j) * line + (w.left() + w.lo) * kPanel;
-          // Four taps at a time; each is a sum over the line.
-          for (int64_t x = 0; x < w.width(); x += 4) {
-            const int64_t n = std::min<int64_t>(4, w.width() - x);
-            T* to = sums + (tap + x) * kPanel;
-            for (size_t c = 0; c < kPanel; c += N) {
-              auto s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d),
-                   s3 = hn::Zero(d);
-              const T *r = row + c, *p = from + x * kPanel + c;
-              for (int64_t t = 0; t < w.X; ++t, r += kPanel, p += kPanel) {
-                const auto a = hn::LoadU(d, r);
-                s0 = hn::MulAdd(a, hn::Load(d, p), s0);
-                s1 = hn::MulAdd(a, hn::Load(d, p + kPanel), s1);
-                s2 = hn::MulAdd(a, hn::Load(d, p + 2 * kPanel), s2);
-                s3 = hn::MulAdd(a, hn::Load(d, p + 3 * kPanel), s3);
-              }
-              hn::StoreU(hn::Add(hn::LoadU(d, to + c), s0), d, to + c);
-              if (n > 1)
-                hn::StoreU(hn::Add(hn::LoadU(d, to + kPanel + c), s1), d,
-                           to + kPanel + c);
-              if (n > 2)
-                hn::StoreU(hn::Add(hn::LoadU(d, to + 2 * kPanel + c), s2), d,
-                           to + 2 * kPanel + c);
-              if (n > 3)
-                hn::StoreU(hn::Add(hn::LoadU(d, to + 3 * kPanel + c), s3), d,
-                           to + 3 * kPanel + c);
-            }
-          }
-        }
-      }
-    }
-  }
+  ForWidth(w.width(), [&](auto wide) HWY_ATTR {
+    CorrelateBy<wide()>(w, panel, rows, sums);
+  });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "aft/kernels/conv_simd-inl.h"
@@ -25,64 +26,61 @@ namespace aft {
 namespace kernels {
 namespace HWY_NAMESPACE {
 
+/// Row t, padded with zeros to kPanel lanes.
 template <class T>
 HWY_INLINE const T* Row(const PanelChannels<const T>& x, int64_t t, T* buffer) {
   const T* from = x.at + t * x.stride;
-  hwy::Prefetch(from + 8 * x.stride);
   if (x.lanes == kPanel) return from;
   for (int i = 0; i < kPanel; ++i) buffer[i] = i < x.lanes ? from[i] : T(0);
   return buffer;
 }
 
-template <class T>
-HWY_INLINE void WriteRow(const PanelChannels<T>& x, int64_t t, const T* from) {
-  T* to = x.at + t * x.stride;
-  if (x.lanes == kPanel) {  // a size known to the compiler: two stores
-    memcpy(to, from, kPanel * sizeof(T));
-  } else {
-    memcpy(to, from, x.lanes * sizeof(T));
+/// Stores lanes [i, i + Lanes(d)) of row t, as far as they exist.
+template <class D>
+HWY_INLINE void StoreLanes(D d, hn::Vec<D> v, const PanelChannels<TOf<D>>& x,
+                           int64_t t, size_t i) {
+  TOf<D>* to = x.at + t * x.stride;
+  if (HWY_LIKELY(x.lanes == kPanel)) {
+    hn::StoreU(v, d, to + i);
+  } else if (i < static_cast<size_t>(x.lanes)) {
+    HWY_ALIGN TOf<D> buffer[kPanel];
+    hn::Store(v, d, buffer);
+    memcpy(to + i, buffer,
+           std::min(hn::Lanes(d), x.lanes - i) * sizeof(TOf<D>));
   }
 }
 
-/// Elements of a row by index: those of the heads of kPanel channels.
+/// Elements of rows of heads, for the channels of a panel of values.
 template <class T>
-class Gather {
+class OfHeads {
  public:
-  Gather(const T* from, int64_t stride, const int64_t* index)
-      : from_(from),
-        stride_(stride),
-        index_(index),
-        consecutive_(index && index[kPanel - 1] - index[0] == kPanel - 1) {}
-
-  HWY_INLINE const T* row(int64_t t) {
-    const T* at = from_ + t * stride_;
-    if (consecutive_) return at + index_[0];
-    for (int i = 0; i < kPanel; ++i) buffer_[i] = at[index_[i]];
-    return buffer_;
+  explicit OfHeads(const int64_t* index) : own_(!index) {
+    for (int i = 0; i < kPanel; ++i)
+      index_[i] = index ? static_cast<Index>(index[i]) : 0;
+  }
+  /// Lanes [i, i + Lanes(d)) of the channels. row: kPanel heads.
+  HWY_INLINE hn::Vec<PanelTag<T>> operator()(const T* row, size_t i) const {
+    const PanelTag<T> d;
+    if (own_) return hn::LoadU(d, row + i);
+    const auto index = hn::Load(hn::RebindToSigned<PanelTag<T>>(), index_ + i);
+    if constexpr (hn::MaxLanes(PanelTag<T>()) == kPanel) {
+      return hn::TableLookupLanes(hn::LoadU(d, row),
+                                  hn::IndicesFromVec(d, index));
+    } else {
+      return hn::GatherIndex(d, row, index);
+    }
   }
 
  private:
-  const T* from_;
-  int64_t stride_;
-  const int64_t* index_;
-  bool consecutive_;
-  HWY_ALIGN T buffer_[kPanel];
+  using Index = hwy::MakeSigned<T>;
+  const bool own_;
+  HWY_ALIGN Index index_[kPanel];
 };
-
-/// Calls f(t, panel row) for each position, after zeroing the panel.
-template <class T, class F>
-HWY_INLINE void ForPanel(const ConvWindow& w, T* panel, const F& f) {
-  std::fill(panel, panel + w.panel_size(), T(0));
-  for (int64_t t = 0, line = 0; line < w.Z * w.Y; ++line) {
-    T* row = panel + (line * w.padded() + w.left()) * kPanel;
-    for (int64_t x = 0; x < w.X; ++x, ++t, row += kPanel) f(t, row);
-  }
-}
 
 template <class T>
 void PackKeys(const ConvWindow& w, const PanelChannels<const T>& k,
-              const uint8_t* padded, bool causal, bool window_only, T* panel,
-              const PanelChannels<T>& e, int64_t* safe_rows) {
+              const uint8_t* padded, bool causal, bool window_only, T* e,
+              int64_t* safe_rows) {
   const PanelTag<T> d;
   constexpr T limit = FastPathLimits<T>::key,
               inf = std::numeric_limits<T>::infinity();
@@ -111,10 +109,11 @@ void PackKeys(const ConvWindow& w, const PanelChannels<const T>& k,
     if (!(std::abs(ref[i]) <= std::numeric_limits<T>::max()))
       ref[i] = T(0), safe_rows[i] = 0;
   }
-  ForPanel(w, panel, [&](int64_t t, T* out) {
+  for (int64_t t = 0; t < w.T(); ++t) {
+    T* out = e + t * kPanel;
     if (padded && padded[t]) {
-      WriteRow(e, t, out);
-      return;
+      std::fill_n(out, kPanel, T(0));
+      continue;
     }
     const T* row = Row(k, t, buffer);
     for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
@@ -132,105 +131,148 @@ void PackKeys(const ConvWindow& w, const PanelChannels<const T>& k,
       }
       hn::Store(ExpV(d, hn::Min(x, bound)), d, out + i);
     }
-    WriteRow(e, t, out);
-  });
+  }
 }
 
 template <class T>
-bool Pack(const ConvWindow& w, const PanelChannels<const T>& x, const T* y,
-          int64_t y_stride, const int64_t* index, T* panel) {
+bool PackValues(int64_t n, const PanelChannels<const T>& v, const T* e,
+                const int64_t* index, T* ev) {
   const PanelTag<T> d;
   HWY_ALIGN T buffer[kPanel];
-  Gather<T> others(y, y_stride, y ? index : nullptr);
-  bool safe = true;
-  ForPanel(w, panel, [&](int64_t t, T* out) {
-    const T *row = Row(x, t, buffer), *other = y ? others.row(t) : nullptr;
+  const OfHeads<T> heads(index);
+  auto safe = hn::Eq(hn::Zero(d), hn::Zero(d));
+  for (int64_t t = 0; t < n; ++t) {
+    const T* row = Row(v, t, buffer);
     for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
-      auto value = hn::LoadU(d, row + i);
-      if (y) {
-        // Values beyond FastPathLimits take the log-space path, or are padded.
-        // They are set to 0 here, since they could be multiplied by 0.
-        const auto within =
-            hn::Le(hn::Abs(value), hn::Set(d, FastPathLimits<T>::value));
-        if (HWY_UNLIKELY(!hn::AllTrue(d, within))) safe = false;
-        value =
-            hn::IfThenElseZero(within, hn::Mul(value, hn::LoadU(d, other + i)));
+      const auto x = hn::LoadU(d, row + i);
+      // Values beyond FastPathLimits take the log-space path, or are padded.
+      // They are set to 0 here, since they could be multiplied by 0.
+      const auto within =
+          hn::Le(hn::Abs(x), hn::Set(d, FastPathLimits<T>::value));
+      safe = hn::And(safe, within);
+      hn::Store(hn::IfThenElseZero(within, hn::Mul(x, heads(e + t * kPanel, i))),
+                d, ev + t * kPanel + i);
+    }
+  }
+  return hn::AllTrue(d, safe);
+}
+
+template <class T>
+void Finish(int64_t n, const T* num, const T* den, const int64_t* index,
+            const PanelChannels<const T>& q, const PanelChannels<T>& y,
+            const PanelChannels<T>& r) {
+  const PanelTag<T> d;
+  HWY_ALIGN T buffer[kPanel];
+  const OfHeads<T> heads(index);
+  for (int64_t t = 0; t < n; ++t) {
+    const T* gate = q.at ? Row(q, t, buffer) : nullptr;
+    for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
+      const auto above = hn::Load(d, num + t * kPanel + i),
+                 below = heads(den + t * kPanel, i);
+      const auto divisor =
+          gate ? GateDivisor(d, hn::LoadU(d, gate + i)) : hn::Set(d, T(1));
+      if (r.at) {
+        const auto ratio = Ratio(d, above, below);
+        StoreLanes(d, ratio, r, t, i);
+        StoreLanes(d, hn::Div(ratio, divisor), y, t, i);
+      } else {  // one division for both
+        StoreLanes(d, Ratio(d, above, hn::Mul(below, divisor)), y, t, i);
       }
-      hn::Store(value, d, out + i);
     }
-  });
-  return safe;
-}
-
-template <class T>
-void Finish(int64_t n, const T* num, const T* den, int64_t den_stride,
-            const int64_t* index, const PanelChannels<const T>& q,
-            const PanelChannels<T>& y, const PanelChannels<T>& r) {
-  const PanelTag<T> d;
-  HWY_ALIGN T buffer[kPanel], ratio[kPanel], gated[kPanel];
-  Gather<T> dens(den, den_stride, index);
-  for (int64_t t = 0; t < n; ++t) {
-    const T *below = dens.row(t), *gate = q.at ? Row(q, t, buffer) : nullptr;
-    for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
-      const auto x =
-          Ratio(d, hn::LoadU(d, num + t * kPanel + i), hn::LoadU(d, below + i));
-      hn::Store(x, d, ratio + i);
-      hn::Store(gate ? hn::Div(x, GateDivisor(d, hn::LoadU(d, gate + i))) : x,
-                d, gated + i);
-    }
-    WriteRow(y, t, gated);
-    if (r.at) WriteRow(r, t, ratio);
   }
 }
 
 template <class T>
-void Values(int64_t n, const T* sums, const T* e, int64_t e_stride,
-            const int64_t* index, const PanelChannels<const T>& v,
-            const PanelChannels<T>& dv, const PanelChannels<T>& vdv) {
+bool Rows(int64_t n, const PanelChannels<const T>& q,
+          const PanelChannels<const T>& dy, const PanelChannels<const T>& r,
+          const PanelChannels<const T>& den, const int64_t* index, T* a, T* ar,
+          const PanelChannels<T>& dq) {
   const PanelTag<T> d;
-  HWY_ALIGN T buffer[kPanel], first[kPanel], second[kPanel];
-  Gather<T> es(e, e_stride, index);
+  HWY_ALIGN T qb[kPanel], gb[kPanel], rb[kPanel], db[kPanel];
+  const OfHeads<T> heads(index);
+  auto safe = hn::Eq(hn::Zero(d), hn::Zero(d));
   for (int64_t t = 0; t < n; ++t) {
-    const T *et = es.row(t), *vt = Row(v, t, buffer);
+    const T *qt = q.at ? Row(q, t, qb) : nullptr, *gt = Row(dy, t, gb),
+            *rt = Row(r, t, rb), *dt = Row(den, t, db);
     for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
-      const auto ei = hn::LoadU(d, et + i);
-      const auto g = hn::Mul(ei, hn::LoadU(d, sums + t * kPanel + i));
+      auto g = hn::LoadU(d, gt + i);
+      const auto ratio = hn::LoadU(d, rt + i), below = heads(dt, i);
+      const auto gate = qt ? hn::LoadU(d, qt + i) : hn::Zero(d);
+      safe = hn::And(safe, WithinLimits(d, g, gate, ratio, below));
+      if (qt) {
+        auto gq = hn::Zero(d);
+        g = GateGradient(d, g, gate, ratio, gq);
+        StoreLanes(d, gq, dq, t, i);
+      }
+      const auto share = Ratio(d, g, below);
+      hn::Store(share, d, a + t * kPanel + i);
+      hn::Store(hn::Mul(share, ratio), d, ar + t * kPanel + i);
+    }
+  }
+  return hn::AllTrue(d, safe);
+}
+
+template <class T>
+void Values(int64_t n, const T* sums, const T* e, const int64_t* index,
+            const PanelChannels<const T>& v, const PanelChannels<T>& dv,
+            T* vdv) {
+  const PanelTag<T> d;
+  HWY_ALIGN T buffer[kPanel];
+  const OfHeads<T> heads(index);
+  for (int64_t t = 0; t < n; ++t) {
+    const T* vt = Row(v, t, buffer);
+    for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
+      const auto et = heads(e + t * kPanel, i);
+      const auto g = hn::Mul(et, hn::Load(d, sums + t * kPanel + i));
       const auto gv = hn::Mul(g, hn::LoadU(d, vt + i));
-      hn::Store(g, d, first + i);
-      hn::Store(hn::IfThenZeroElse(hn::Eq(ei, hn::Zero(d)), gv), d, second + i);
+      StoreLanes(d, g, dv, t, i);
+      // A masked value may be NaN.
+      hn::Store(hn::IfThenZeroElse(hn::Eq(et, hn::Zero(d)), gv), d,
+                vdv + t * kPanel + i);
     }
-    WriteRow(dv, t, first);
-    WriteRow(vdv, t, second);
   }
 }
 
 template <class T>
-bool RowGradient(int64_t n, const T* q, const T* dy, const T* r,
-                 const T* den_of, T* a, T* dq) {
-  bool safe = true;
-  const auto some = [&](auto d, int64_t i) {
-    auto g = hn::LoadU(d, dy + i);
-    const auto rt = hn::LoadU(d, r + i), den = hn::LoadU(d, den_of + i);
-    const auto qt = q ? hn::LoadU(d, q + i) : hn::Zero(d);
-    safe = safe && hn::AllTrue(d, WithinLimits(d, g, qt, rt, den));
-    if (q) {
-      auto gq = hn::Zero(d);
-      g = GateGradient(d, g, qt, rt, gq);
-      hn::StoreU(gq, d, dq + i);
+void AddToHeads(int64_t n, int lanes, const T* x, const int64_t* index, T* to) {
+  const PanelTag<T> d;
+  const size_t N = hn::Lanes(d);
+  const bool few = index[lanes - 1] - index[0] < 3;
+  HWY_ALIGN T heads[kPanel];  // of the lanes; -1 beyond the last
+  for (int i = 0; i < kPanel; ++i)
+    heads[i] = i < lanes ? static_cast<T>(index[i]) : T(-1);
+  for (int64_t t = 0; t < n; ++t, x += kPanel, to += kPanel) {
+    for (int i = 0; !few && i < lanes; ++i) to[index[i]] += x[i];
+    for (int64_t h = index[0]; few && h <= index[lanes - 1]; ++h) {
+      auto sum = hn::Zero(d);
+      for (size_t i = 0; i < kPanel; i += N) {
+        const auto mine =
+            hn::Eq(hn::Load(d, heads + i), hn::Set(d, static_cast<T>(h)));
+        sum = hn::Add(sum, hn::IfThenElseZero(mine, hn::Load(d, x + i)));
+      }
+      to[h] += hn::GetLane(hn::SumOfLanes(d, sum));
     }
-    hn::StoreU(Ratio(d, g, den), d, a + i);
-  };
-  const hn::ScalableTag<T> d;
-  const hn::CappedTag<T, 1> one;
-  const int64_t N = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  for (; i + N <= n; i += N) some(d, i);
-  for (; i < n; ++i) some(one, i);
-  return safe;
+  }
 }
 
-AFT_KERNEL_TABLES(ConvKernels, PackKeys<T>, Pack<T>, Convolve<T>, Correlate<T>,
-                  Finish<T>, Values<T>, RowGradient<T>)
+template <class T>
+void Keys(int64_t n, const T* vdv, const T* e, const T* sums,
+          const PanelChannels<T>& dk) {
+  const PanelTag<T> d;
+  for (int64_t t = 0; t < n; ++t) {
+    for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
+      const int64_t at = t * kPanel + static_cast<int64_t>(i);
+      StoreLanes(d,
+                 hn::NegMulAdd(hn::Load(d, e + at), hn::Load(d, sums + at),
+                               hn::Load(d, vdv + at)),
+                 dk, t, i);
+    }
+  }
+}
+
+AFT_KERNEL_TABLES(ConvKernels, PackKeys<T>, PackValues<T>, Convolve<T>,
+                  Correlate<T>, Finish<T>, Rows<T>, Values<T>, AddToHeads<T>,
+                  Keys<T>)
 
 }  // namespace HWY_NAMESPACE
 }  // namespace kernels

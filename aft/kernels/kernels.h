@@ -280,13 +280,8 @@ struct ConvWindow {
   int64_t taps() const {
     return (2 * reach_z + 1) * (2 * reach_y + 1) * width();
   }
-  /// Lines of a panel are padded with zeros on both sides, for windows that
-  /// extend beyond the edge, and for the last block.
-  int64_t left() const { return lo < 0 ? -lo : 0; }
-  int64_t padded() const { return left() + X + (hi > 0 ? hi : 0) + 8; }
-  int64_t panel_size() const { return Z * Y * padded() * kPanel; }
   /// Scratch of convolve.
-  int64_t far_size() const { return (T() + Z * Y + Z) * kPanel; }
+  int64_t far_size() const { return (T() + Z * Y + Z + 16) * kPanel; }
   /// The window of a key: offsets negated.
   ConvWindow transposed() const {
     return {Z, Y, X, reach_z, reach_y, -hi, -lo, after, before};
@@ -301,43 +296,60 @@ struct PanelChannels {
   int lanes;
 };
 
-/// conv works on panels of kPanel channels, [panel rows, kPanel]. Keys and
-/// values have separate panels, since the key of a head is shared by many
-/// values. Lanes beyond the last channel are zero.
+/// What is read or written next; entries may be null. Rows of few channels are
+/// kilobytes apart, which hardware prefetchers do not follow.
+template <class T>
+struct NextChannels {
+  static constexpr int kMost = 6;
+  PanelChannels<const T> of[kMost] = {};
+};
+
+/// conv works on panels of kPanel channels, [T, kPanel]. Keys and values have
+/// separate panels, since the key of a head is shared by many values. Channel i
+/// of a panel of values belongs to head index[i] of a panel of heads; index
+/// [kPanel] null: to head i.
 template <class T>
 struct ConvKernels {
-  /// panel = e = exp(k - ref), zero where padded and around the lines; e is
-  /// also written separately. safe_rows [kPanel] as in BandKernels::pack_keys.
-  /// The choice of the reference depends on window_only and causal.
+  /// e = exp(k - ref), zero where padded. safe_rows [kPanel] as in
+  /// BandKernels::pack_keys. The choice of the reference depends on window_only
+  /// and causal.
   void (*pack_keys)(const ConvWindow&, const PanelChannels<const T>& k,
-                    const uint8_t* padded, bool causal, bool window_only,
-                    T* panel, const PanelChannels<T>& e, int64_t* safe_rows);
-  /// panel = x, or x * y[:, index] if y is not null; index [kPanel]. In the
-  /// second case, |x| beyond FastPathLimits are replaced by 0; returns whether
-  /// there are none.
-  bool (*pack)(const ConvWindow&, const PanelChannels<const T>& x, const T* y,
-               int64_t y_stride, const int64_t* index, T* panel);
+                    const uint8_t* padded, bool causal, bool window_only, T* e,
+                    int64_t* safe_rows);
+  /// ev = e[:, index] v. |v| beyond FastPathLimits are replaced by 0; returns
+  /// whether there are none.
+  bool (*pack_values)(int64_t T_, const PanelChannels<const T>& v, const T* e,
+                      const int64_t* index, T* ev);
   /// out[t] = sum over the window of weights[tap] * panel + sum over the rest
-  /// of the grid of panel; [T, kPanel].
+  /// of the grid of panel; [T, kPanel]. Meanwhile, the rows of `next` are
+  /// fetched into the cache.
   void (*convolve)(const ConvWindow&, const T* panel, const T* weights, T* far,
-                   T* out);
+                   T* out, const NextChannels<T>& next);
   /// sums[tap] += sum_t rows[t] * panel[t + tap]; rows [T, kPanel], sums [taps,
   /// kPanel].
   void (*correlate)(const ConvWindow&, const T* panel, const T* rows, T* sums);
-  /// y = gate(q) r, r = num / den[:, index]; q and r may be null. num [T,
-  /// kPanel].
-  void (*finish)(int64_t T_, const T* num, const T* den, int64_t den_stride,
-                 const int64_t* index, const PanelChannels<const T>& q,
-                 const PanelChannels<T>& y, const PanelChannels<T>& r);
-  /// dv = e[:, index] * sums and vdv = v * dv; sums [T, kPanel].
-  void (*values)(int64_t T_, const T* sums, const T* e, int64_t e_stride,
-                 const int64_t* index, const PanelChannels<const T>& v,
-                 const PanelChannels<T>& dv, const PanelChannels<T>& vdv);
-  /// a = dy gate(q) / den and dq of one row of n channels; q and dq may be
-  /// null. den_of [n]: den of each channel. Returns whether |dy| is within
-  /// FastPathLimits, and q, r and den are finite.
-  bool (*row)(int64_t n, const T* q, const T* dy, const T* r, const T* den_of,
-              T* a, T* dq);
+  /// y = gate(q) r, r = num / den[:, index]; q and r may be null.
+  void (*finish)(int64_t T_, const T* num, const T* den, const int64_t* index,
+                 const PanelChannels<const T>& q, const PanelChannels<T>& y,
+                 const PanelChannels<T>& r);
+  /// a = dy gate(q) / den[:, index], ar = a r, and dq; q and dq may be null.
+  /// Returns whether |dy| is within FastPathLimits, and q, r and den are
+  /// finite.
+  bool (*rows)(int64_t T_, const PanelChannels<const T>& q,
+               const PanelChannels<const T>& dy,
+               const PanelChannels<const T>& r,
+               const PanelChannels<const T>& den, const int64_t* index, T* a,
+               T* ar, const PanelChannels<T>& dq);
+  /// dv = e[:, index] sums and vdv = v dv.
+  void (*values)(int64_t T_, const T* sums, const T* e, const int64_t* index,
+                 const PanelChannels<const T>& v, const PanelChannels<T>& dv,
+                 T* vdv);
+  /// to[:, index] += x: adds `lanes` channels to their heads.
+  void (*add_to_heads)(int64_t T_, int lanes, const T* x, const int64_t* index,
+                       T* to);
+  /// dk = vdv - e sums.
+  void (*keys)(int64_t T_, const T* vdv, const T* e, const T* sums,
+               const PanelChannels<T>& dk);
 };
 template <class T>
 const ConvKernels<T>& conv_kernels() noexcept;
