@@ -41,19 +41,28 @@ bool forward(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
              T* y, const Saved<T>& saved) {
   const Conv<T> conv(exec, p, bias);
   const ConvWindow& window = conv.window;
-  const int64_t n = conv.T_, size = n * kPanel,
-                weights_size = window.taps() * kPanel,
-                of_heads = panels(conv.H);
+  const int64_t n = conv.T_, H = conv.H, D = conv.D, size = n * kPanel,
+                weights_size = window.taps() * kPanel, of_heads = panels(H);
   const Buffer<T> head_weights = conv.spread_weights(true, false),
                   value_weights = conv.per_head == 1
                                       ? head_weights
                                       : conv.spread_weights(false, false);
-  if (saved.unsafe) std::fill_n(saved.unsafe, conv.B * conv.D, uint8_t{0});
+  if (saved.unsafe) std::fill_n(saved.unsafe, conv.B * D, uint8_t{0});
   std::atomic<bool> all_fast{true};
   // If there are few panels of heads, several tasks share one. Each of them
   // computes its keys.
   const int64_t parts = std::clamp<int64_t>(
       4 * exec.threads / (conv.B * of_heads), 1, conv.per_head);
+  // What is read and written next is fetched while a panel is convolved.
+  const auto keys_of_task = [&](int64_t i) -> NextChannels<T> {
+    const int64_t panel = i / parts % of_heads;
+    return {{conv.lanes(p.k, i / parts / of_heads, panel * kPanel, H)}};
+  };
+  const auto channels = [&](int64_t b, int64_t c0) -> NextChannels<T> {
+    const T* out = y;
+    return {{conv.lanes(p.v, b, c0, D), conv.lanes(p.q, b, c0, D),
+             conv.lanes(out, b, c0, D)}};
+  };
 
   exec.parallel(conv.B * of_heads * parts, [&](int64_t begin, int64_t end) {
     Buffer<T> buffer(exec, 4 * size + window.far_size());
@@ -63,46 +72,32 @@ bool forward(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
     for (int64_t i = begin; i < end; ++i) {
       const int64_t part = i % parts, panel = i / parts % of_heads;
       auto heads = conv.heads(i / parts / of_heads, panel);
-      const int64_t b = heads.b, first = panels(heads.end - heads.begin);
+      const int64_t b = heads.b, all = panels(heads.end - heads.begin),
+                    first = heads.begin + part * all / parts * kPanel,
+                    last = heads.begin + (part + 1) * all / parts * kPanel;
       conv.pack_keys(heads, e);
-      // While something is convolved, what is read and written next is fetched.
-      const int64_t c1 =
-          heads.begin + part * first / parts * kPanel;
       conv.kernel.convolve(window, e, head_weights.get() + panel * weights_size,
-                           far, den,
-                           {{conv.lanes(p.v, b, c1, conv.D),
-                             conv.lanes(p.q, b, c1, conv.D),
-                             conv.lanes(static_cast<const T*>(y), b, c1, conv.D)}});
+                           far, den, channels(b, first));
       if (saved.den && part == 0) {
-        const PanelChannels<T> to = conv.lanes(saved.den, b, heads.h0, conv.H);
+        const PanelChannels<T> to = conv.lanes(saved.den, b, heads.h0, H);
         for (int64_t t = 0; t < n; ++t)
           std::copy_n(den + t * kPanel, to.lanes, to.at + t * to.stride);
       }
       const bool safe_heads = heads.all_safe(n);
-      const auto next_of = [&](int64_t x) -> NextChannels<T> {
-        if (x + 1 < (part + 1) * first / parts) {
-          const int64_t c0 = heads.begin + (x + 1) * kPanel;
-          return {{conv.lanes(p.v, b, c0, conv.D),
-                             conv.lanes(p.q, b, c0, conv.D),
-                             conv.lanes(static_cast<const T*>(y), b, c0, conv.D)}};
-        }
-        if (i+1 == end) return {};
-        const int64_t b1 = (i + 1) / parts / of_heads;
-        return {{conv.lanes(p.k, b1, (i + 1) / parts % of_heads * kPanel, conv.H)}};
-      };
-      for (int64_t x = part * first / parts; x < (part + 1) * first / parts;
-           ++x) {
-        const int64_t c0 = heads.begin + x * kPanel;
-        int64_t at[kPanel];
-        const int64_t* index = conv.heads_of(heads, c0, at);
-        const bool safe_values = conv.kernel.pack_values(
-            n, conv.lanes(p.v, b, c0, conv.D), e, index, ev);
-        conv.kernel.convolve(
-            window, ev, value_weights.get() + c0 / kPanel * weights_size, far,
-            num, next_of(x));
-        conv.kernel.finish(n, num, den, index, conv.lanes(p.q, b, c0, conv.D),
-                           conv.lanes(y, b, c0, conv.D),
-                           conv.lanes(saved.r, b, c0, conv.D));
+      for (int64_t c0 = first; c0 < last; c0 += kPanel) {
+        int64_t of_head[kPanel];
+        const int64_t* index = conv.heads_of(heads, c0, of_head);
+        const bool safe_values =
+            conv.kernel.pack_values(n, conv.lanes(p.v, b, c0, D), e, index, ev);
+        conv.kernel.convolve(window, ev,
+                             value_weights.get() + c0 / kPanel * weights_size,
+                             far, num,
+                             c0 + kPanel < last ? channels(b, c0 + kPanel)
+                             : i + 1 < end      ? keys_of_task(i + 1)
+                                                : NextChannels<T>());
+        conv.kernel.finish(n, num, den, index, conv.lanes(p.q, b, c0, D),
+                           conv.lanes(y, b, c0, D),
+                           conv.lanes(saved.r, b, c0, D));
         if (safe_heads && safe_values) continue;
         all_fast = false;
         int64_t channels[kPanel], rows[kPanel];
@@ -115,8 +110,7 @@ bool forward(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
         }
         for (int from = 0; from < count; from += kTile) {
           logspace_forward(conv, b, channels + from, rows + from,
-                           std::min(count - from, kTile), logspace, y,
-                           saved.r);
+                           std::min(count - from, kTile), logspace, y, saved.r);
         }
       }
     }

@@ -90,9 +90,9 @@ class Conv {
       }
     }
   }
-  /// exp(w) of all panels of channels (of_heads: heads), [panels, taps, kPanel].
-  /// Transposed: for window.transposed(), whose tap i is tap taps - 1 - i of
-  /// the window.
+  /// exp(w) of all panels of channels (of_heads: heads), [panels, taps,
+  /// kPanel]. Transposed: for window.transposed(), whose tap i is tap taps - 1
+  /// - i of the window.
   Buffer<T> spread_weights(bool of_heads, bool transposed) const {
     const int64_t channels = of_heads ? H : D, each = of_heads ? 1 : per_head,
                   taps = window.taps();

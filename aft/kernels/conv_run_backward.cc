@@ -53,8 +53,14 @@ class Backward {
         for (int64_t panel = first; panel < last; ++panel)
           clear_sums(panel, sums);
         for (int64_t b = part * B_ / parts; b < (part + 1) * B_ / parts; ++b) {
-          for (int64_t panel = first; panel < last; ++panel)
-            task(b, panel, heads.get(), values.get(), scratch, sums);
+          for (int64_t panel = first; panel < last; ++panel) {
+            Next next;
+            if (panel + 1 < last || b + 1 < (part + 1) * B_ / parts) {
+              next.b = panel + 1 < last ? b : b + 1;
+              next.panel = panel + 1 < last ? panel + 1 : first;
+            }
+            task(b, panel, next, heads.get(), values.get(), scratch, sums);
+          }
         }
       }
     });
@@ -82,6 +88,16 @@ class Backward {
     T *e, *ev, *a, *ar, *c, *vdv, *vdv_of_heads, *sums, *far;
   };
 
+  /// The batch row and panel of the next task.
+  struct Next {
+    int64_t b = -1, panel = 0;
+  };
+  template <class U>
+  PanelChannels<const T> to_fetch(U* x, int64_t b, int64_t c0,
+                                  int64_t channels) const {
+    return conv_.lanes(static_cast<const T*>(x), b, c0, channels);
+  }
+
   /// The channels of a panel of heads, kPanel at a time.
   template <class F>
   void for_channels(int64_t panel, const F& f) const {
@@ -102,18 +118,25 @@ class Backward {
     });
   }
 
+  void rows_to_fetch(int64_t b, int64_t c0, PanelChannels<const T>* of) const {
+    of[0] = to_fetch(p_.q, b, c0, D_);
+    of[1] = to_fetch(dy_, b, c0, D_);
+    of[2] = to_fetch(saved_.r, b, c0, D_);
+    of[3] = to_fetch(grad_.dq, b, c0, D_);
+  }
+
   /// The gradients of one panel of heads and one batch row, with
   ///   a = dy gate(q) / den,  c = sum over the head of a r,
   ///   A, C = a, c convolved with the transposed window:
   ///   dv = e A,  dk = sum over the head of v dv - e C,
   ///   dw = exp(w) (sum_t a_t (e v)_{t + tap} - sum_t c_t e_{t + tap}).
-  void task(int64_t b, int64_t panel, const T* head_weights,
+  void task(int64_t b, int64_t panel, const Next& next, const T* head_weights,
             const T* value_weights, const Scratch& s, T* sums) {
     const ConvKernels<T>& kernel = conv_.kernel;
     auto heads = conv_.heads(b, panel);
     conv_.pack_keys(heads, s.e);
-    const auto den = conv_.lanes(static_cast<const T*>(saved_.den), b,
-                                 heads.h0, H_);
+    const auto den =
+        conv_.lanes(static_cast<const T*>(saved_.den), b, heads.h0, H_);
     if (per_ > 1) {
       std::fill_n(s.c, n_ * kPanel, T(0));
       std::fill_n(s.vdv_of_heads, n_ * kPanel, T(0));
@@ -127,11 +150,18 @@ class Backward {
           conv_.lanes(static_cast<const T*>(saved_.r), b, c0, D_), den, index,
           s.a, s.ar, conv_.lanes(grad_.dq, b, c0, D_));
       leave_to_logspace(heads, c0, v.lanes, safe, s);
-      kernel.convolve(back_, s.a,
-                      value_weights + c0 / kPanel * weights_size_, s.far,
-                      s.sums, {});
-      kernel.values(n_, s.sums, s.e, index, v,
-                    conv_.lanes(grad_.dv, b, c0, D_), s.vdv);
+      NextChannels<T> fetch{
+          {to_fetch(p_.v, b, c0, D_), to_fetch(grad_.dv, b, c0, D_)}};
+      if (c0 + kPanel < heads.end) {
+        rows_to_fetch(b, c0 + kPanel, fetch.of + 2);
+      } else if (next.b >= 0) {
+        fetch.of[2] = to_fetch(p_.k, next.b, next.panel * kPanel, H_);
+        fetch.of[3] = to_fetch(saved_.den, next.b, next.panel * kPanel, H_);
+      }
+      kernel.convolve(back_, s.a, value_weights + c0 / kPanel * weights_size_,
+                      s.far, s.sums, fetch);
+      kernel.values(n_, s.sums, s.e, index, v, conv_.lanes(grad_.dv, b, c0, D_),
+                    s.vdv);
       if (sums) {
         kernel.pack_values(n_, v, s.e, index, s.ev);
         kernel.correlate(conv_.window, s.ev, s.a, value_sums(sums, c0));
@@ -141,12 +171,14 @@ class Backward {
       kernel.add_to_heads(n_, v.lanes, s.vdv, index, s.vdv_of_heads);
     });
     const T* c = per_ == 1 ? s.ar : s.c;
+    NextChannels<T> fetch{{to_fetch(grad_.dk, b, heads.h0, H_)}};
+    if (next.b >= 0)
+      rows_to_fetch(next.b, next.panel * kPanel * per_, fetch.of + 1);
     kernel.convolve(back_, c, head_weights + panel * weights_size_, s.far,
-                    s.sums, {});
+                    s.sums, fetch);
     kernel.keys(n_, per_ == 1 ? s.vdv : s.vdv_of_heads, s.e, s.sums,
                 conv_.lanes(grad_.dk, b, heads.h0, H_));
-    if (sums)
-      kernel.correlate(conv_.window, s.e, c, head_sums(sums, panel));
+    if (sums) kernel.correlate(conv_.window, s.e, c, head_sums(sums, panel));
   }
 
   /// Sets safe_ of some channels, and a and a r to 0 in rows that take the

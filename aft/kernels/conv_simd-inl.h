@@ -24,29 +24,33 @@ namespace HWY_NAMESPACE {
 /// Total of n panel rows that are `step` apart.
 template <class T, class D = PanelTag<T>>
 HWY_INLINE hn::Vec<D> Total(D d, const T* from, int64_t n, int64_t step) {
-  auto sum = hn::Zero(d);
-  for (int64_t i = 0; i < n; ++i)
-    sum = hn::Add(sum, hn::LoadU(d, from + i * step));
-  return sum;
+  auto even = hn::Zero(d), odd = hn::Zero(d);  // two shorter chains
+  int64_t i = 0;
+  for (; i + 1 < n; i += 2) {
+    even = hn::Add(even, hn::LoadU(d, from + i * step));
+    odd = hn::Add(odd, hn::LoadU(d, from + (i + 1) * step));
+  }
+  if (i < n) even = hn::Add(even, hn::LoadU(d, from + i * step));
+  return hn::Add(even, odd);
 }
 
 /// out[i] = sum of in[i'] over i' < i + lo (if before) and i' > i + hi (if
-/// after).
+/// after); lo <= 0 <= hi.
 template <class T>
 HWY_INLINE void Complement(const T* in, int64_t n, int64_t lo, int64_t hi,
                            bool before, bool after, T* out) {
   const PanelTag<T> d;
+  const int64_t first = before ? std::min(n, 1 - lo) : n;
+  std::fill(out, out + first * kPanel, T(0));
   for (size_t c = 0; c < kPanel; c += hn::Lanes(d)) {
     auto sum = hn::Zero(d);
-    for (int64_t i = 0, next = 0; i < n; ++i) {
-      for (; before && next < std::min(n, i + lo); ++next)
-        sum = hn::Add(sum, hn::LoadU(d, in + next * kPanel + c));
+    for (int64_t i = first; i < n; ++i) {
+      sum = hn::Add(sum, hn::LoadU(d, in + (i + lo - 1) * kPanel + c));
       hn::StoreU(sum, d, out + i * kPanel + c);
     }
     sum = hn::Zero(d);
-    for (int64_t i = n - 1, next = n - 1; after && i >= 0; --i) {
-      for (; next > std::max<int64_t>(-1, i + hi); --next)
-        sum = hn::Add(sum, hn::LoadU(d, in + next * kPanel + c));
+    for (int64_t i = n - 2 - hi; after && i >= 0; --i) {
+      sum = hn::Add(sum, hn::LoadU(d, in + (i + hi + 1) * kPanel + c));
       hn::StoreU(hn::Add(sum, hn::LoadU(d, out + i * kPanel + c)), d,
                  out + i * kPanel + c);
     }
@@ -62,8 +66,8 @@ constexpr int kTogether = 1, kTaps = 4, kWide = 14, kMedium = 12, kNarrow = 8;
 constexpr int kTogether = 2, kTaps = 1, kWide = 7, kMedium = 6, kNarrow = 5;
 #endif
 
-/// Sums of kOutputs neighbours. Loops over them are templates, so that GCC keeps
-/// them in registers.
+/// Sums of kOutputs neighbours. Loops over them are templates, so that GCC
+/// keeps them in registers.
 template <int kOutputs, class T>
 struct Sums {
   using V = hn::Vec<PanelTag<T>>;
@@ -118,31 +122,41 @@ HWY_INLINE void SlideBy(const T* panel,
           w[v], hn::Load(d, panel + m * kPanel + v * hn::Lanes(d)), sums.of[v]);
     }
   }
-  if constexpr (m + 2 < kOutputs + kCount)
-    SlideBy<m + 1>(panel, w, bits, sums);
+  if constexpr (m + 2 < kOutputs + kCount) SlideBy<m + 1>(panel, w, bits, sums);
 }
 
-/// The inner loop of conv: sums[i] += sum_{k < n} weights[k] line[at + i + k],
-/// over the rows of the line, of which there are `length`.
-template <int kOutputs, int kCount = kTaps, class T>
-HWY_INLINE void Slide(const T* line, int64_t at, int64_t length,
-                      const T* weights, int64_t n, Sums<kOutputs, T>& sums) {
+/// sums[i] += sum_{k < n} weights[k] line[i + k], over the rows whose bits are
+/// set.
+template <int kOutputs, int kCount, class T>
+HWY_INLINE void SlideSome(const T* line, const T* weights, int64_t n,
+                          uint64_t bits, Sums<kOutputs, T>& sums) {
   const PanelTag<T> d;
-  for (; n >= kCount; n -= kCount, at += kCount, weights += kCount * kPanel) {
+  for (; n >= kCount; n -= kCount, bits >>= kCount) {
     hn::Vec<PanelTag<T>> w[kTogether][kCount];
     for (int v = 0; v < kTogether; ++v) {
       for (int k = 0; k < kCount; ++k)
         w[v][k] = hn::Load(d, weights + k * kPanel + v * hn::Lanes(d));
     }
-    const auto within = [](int64_t m) {
-      return std::clamp<int64_t>(m, 0, 63);
-    };
-    const uint64_t from = ~uint64_t{0} << within(-at),
-                   to = ~uint64_t{0} << within(length - at);
-    SlideBy<0>(line + at * kPanel, w, from & ~to, sums);
+    SlideBy<0>(line, w, bits, sums);
+    line += kCount * kPanel, weights += kCount * kPanel;
   }
   if constexpr (kCount > 1)
-    Slide<kOutputs, kCount - 1>(line, at, length, weights, n, sums);
+    SlideSome<kOutputs, kCount - 1>(line, weights, n, bits, sums);
+}
+
+/// The inner loop of conv: sums[i] += sum_{k < n} weights[k] line[at + i + k],
+/// over the rows of the line, of which there are `length`.
+template <int kOutputs, class T>
+HWY_INLINE void Slide(const T* line, int64_t at, int64_t length,
+                      const T* weights, int64_t n, Sums<kOutputs, T>& sums) {
+  constexpr int64_t kSome = 64 - kWide;  // a bit for each row
+  for (int64_t k = 0; k < n; k += kSome) {
+    const auto within = [](int64_t m) { return std::clamp<int64_t>(m, 0, 63); };
+    const uint64_t from = ~uint64_t{0} << within(-at - k),
+                   to = ~uint64_t{0} << within(length - at - k);
+    SlideSome<kOutputs, kTaps>(line + (at + k) * kPanel, weights + k * kPanel,
+                               std::min(kSome, n - k), from & ~to, sums);
+  }
 }
 
 /// Calls f(number of sums) with the number that wastes the least on n of them.

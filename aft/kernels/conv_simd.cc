@@ -55,8 +55,14 @@ template <class T>
 class OfHeads {
  public:
   explicit OfHeads(const int64_t* index) : own_(!index) {
-    for (int i = 0; i < kPanel; ++i)
-      index_[i] = index ? static_cast<Index>(index[i]) : 0;
+    if (own_) return;
+    for (int i = 0; i < kPanel; ++i) {
+      index_[i] = static_cast<Index>(index[i]);
+      // The first or the last head of each vector; others need a gather.
+      const size_t N = hn::Lanes(PanelTag<T>()), first = i / N * N;
+      second_[i] = index[i] != index[first] ? T(1) : T(0);
+      if (second_[i] != 0 && index[i] != index[first + N - 1]) two_ = false;
+    }
   }
   /// Lanes [i, i + Lanes(d)) of the channels. row: kPanel heads.
   HWY_INLINE hn::Vec<PanelTag<T>> operator()(const T* row, size_t i) const {
@@ -66,6 +72,11 @@ class OfHeads {
     if constexpr (hn::MaxLanes(PanelTag<T>()) == kPanel) {
       return hn::TableLookupLanes(hn::LoadU(d, row),
                                   hn::IndicesFromVec(d, index));
+    } else if (two_) {
+      const auto second = hn::Ne(hn::Load(d, second_ + i), hn::Zero(d));
+      return hn::IfThenElse(second,
+                            hn::Set(d, row[index_[i + hn::Lanes(d) - 1]]),
+                            hn::Set(d, row[index_[i]]));
     } else {
       return hn::GatherIndex(d, row, index);
     }
@@ -74,7 +85,9 @@ class OfHeads {
  private:
   using Index = hwy::MakeSigned<T>;
   const bool own_;
+  bool two_ = true;
   HWY_ALIGN Index index_[kPanel];
+  HWY_ALIGN T second_[kPanel];
 };
 
 template <class T>
@@ -85,21 +98,22 @@ void PackKeys(const ConvWindow& w, const PanelChannels<const T>& k,
   constexpr T limit = FastPathLimits<T>::key,
               inf = std::numeric_limits<T>::infinity();
   HWY_ALIGN T buffer[kPanel], ref[kPanel] = {}, max[kPanel], min[kPanel];
-  for (int i = 0; i < kPanel; ++i)
-    max[i] = -inf, min[i] = inf, safe_rows[i] = w.T();
+  std::fill_n(safe_rows, kPanel, w.T());
   int64_t first = 0;
   while (padded && first < w.T() && padded[first]) ++first;
   // If not causal, the reference depends on all keys; 0 suffices if the largest
   // key is near it.
-  for (int64_t t = causal ? first : 0;
-       t < (causal ? std::min(first + 1, w.T()) : w.T()); ++t) {
-    if (padded && padded[t]) continue;
-    const T* row = Row(k, t, buffer);
-    for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
-      const auto x = hn::LoadU(d, row + i);
-      hn::Store(hn::Max(x, hn::Load(d, max + i)), d, max + i);
-      hn::Store(hn::Min(x, hn::Load(d, min + i)), d, min + i);
+  const int64_t begin = causal ? first : 0,
+                end = causal ? std::min(first + 1, w.T()) : w.T();
+  for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
+    auto most = hn::Set(d, -inf), least = hn::Set(d, inf);
+    for (int64_t t = begin; t < end; ++t) {
+      if (padded && padded[t]) continue;
+      const auto x = hn::LoadU(d, Row(k, t, buffer) + i);
+      most = hn::Max(x, most), least = hn::Min(x, least);
     }
+    hn::Store(most, d, max + i);
+    hn::Store(least, d, min + i);
   }
   for (int i = 0; i < k.lanes; ++i) {
     if (max[i] == -inf) continue;
@@ -150,8 +164,9 @@ bool PackValues(int64_t n, const PanelChannels<const T>& v, const T* e,
       const auto within =
           hn::Le(hn::Abs(x), hn::Set(d, FastPathLimits<T>::value));
       safe = hn::And(safe, within);
-      hn::Store(hn::IfThenElseZero(within, hn::Mul(x, heads(e + t * kPanel, i))),
-                d, ev + t * kPanel + i);
+      hn::Store(
+          hn::IfThenElseZero(within, hn::Mul(x, heads(e + t * kPanel, i))), d,
+          ev + t * kPanel + i);
     }
   }
   return hn::AllTrue(d, safe);
