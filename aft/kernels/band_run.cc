@@ -25,7 +25,8 @@ bool forward(const Exec& exec, const Problem<T>& p, const BandTasks<T>& l,
                 chunk = chunk_blocks(width, n_blocks);
   const bool once =
       chunk >= n_blocks;  // then panels need not outlive their task
-  const int64_t panel_size = band.keys * kPanel, side_size = n_blocks * kPanel;
+  const int64_t panel_size = band.keys * kBandPanel,
+                side_size = n_blocks * kBandPanel;
   const int64_t step =
       panel_step(panel_size + side_size * (l.before + l.after));
 

@@ -30,9 +30,9 @@ class Backward {
         grad_(grad),
         l_(exec, p, bias),
         band_(l_.band),
-        row_panel_(band_.rows * kPanel),
-        key_panel_(panel_step(band_.keys * kPanel)),
-        side_(blocks(band_.keys) * kPanel),
+        row_panel_(band_.rows * kBandPanel),
+        key_panel_(panel_step(band_.keys * kBandPanel)),
+        side_(blocks(band_.keys) * kBandPanel),
         row_step_(panel_step(row_panel_ + side_ * (l_.before + l_.after))),
         flags_(exec, l_.all_tiles * band_.rows),
         rows_of_(l_.all_tiles) {}
@@ -266,7 +266,7 @@ class Backward {
   /// Sets dw_ to pieces [s0, s1) of the product of all panels. Processes a few
   /// panels at a time, which stay in the cache for all pieces.
   void multiply_panels(int64_t s0, int64_t s1) {
-    constexpr int64_t kFew = 16;
+    constexpr int64_t kFew = 8;
     sum_dw((l_.all_tiles + kFew - 1) / kFew, s1 - s0,
            [&](int64_t begin, int64_t end, T* dw) {
              for (int64_t few = begin * kFew; few < end * kFew; few += kFew) {

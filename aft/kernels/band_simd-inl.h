@@ -33,19 +33,17 @@ constexpr int64_t kTogether = 8, kAhead = 16;
 template <class T>
 HWY_INLINE void Multiply(const T* HWY_RESTRICT panel, const T* HWY_RESTRICT w,
                          int64_t n, T* HWY_RESTRICT acc) {
-  const PanelTag<T> d;
+  const TileTag<T> d;
   const size_t N = hn::Lanes(d);
-  for (size_t c = 0; c < kPanel; c += 2 * N) {
-    const size_t e = c + N < kPanel
-                         ? c + N
-                         : c;  // a vector of 16 lanes is a whole panel row
-    hn::Vec<PanelTag<T>> a[kBlockRows], b[kBlockRows];
+  for (size_t c = 0; c < kBandPanel; c += 2 * N) {
+    const size_t e = c + N;
+    hn::Vec<TileTag<T>> a[kBlockRows], b[kBlockRows];
     for (int i = 0; i < kBlockRows; ++i) {
-      a[i] = hn::Load(d, acc + i * kPanel + c);
-      b[i] = hn::Load(d, acc + i * kPanel + e);
+      a[i] = hn::Load(d, acc + i * kBandPanel + c);
+      b[i] = hn::Load(d, acc + i * kBandPanel + e);
     }
     const T *p = panel, *x = w;
-    for (int64_t j = 0; j < n; ++j, p += kPanel, x += kBlockRows) {
+    for (int64_t j = 0; j < n; ++j, p += kBandPanel, x += kBlockRows) {
       const auto pa = hn::Load(d, p + c), pb = hn::Load(d, p + e);
       for (int i = 0; i < kBlockRows; ++i) {
         const auto s = hn::Set(d, x[i]);
@@ -54,8 +52,8 @@ HWY_INLINE void Multiply(const T* HWY_RESTRICT panel, const T* HWY_RESTRICT w,
       }
     }
     for (int i = 0; i < kBlockRows; ++i) {
-      hn::Store(a[i], d, acc + i * kPanel + c);
-      hn::Store(b[i], d, acc + i * kPanel + e);
+      hn::Store(a[i], d, acc + i * kBandPanel + c);
+      hn::Store(b[i], d, acc + i * kBandPanel + e);
     }
   }
 }
@@ -63,28 +61,29 @@ HWY_INLINE void Multiply(const T* HWY_RESTRICT panel, const T* HWY_RESTRICT w,
 /// Sums of a group of blocks for all tiles of a strip.
 template <class T>
 struct Sums {
-  static constexpr int64_t kSize = kGroup * kBlockRows * kPanel;
+  static constexpr int64_t kSize = kGroup * kBlockRows * kBandPanel;
   HWY_ALIGN T of[kStrip / kTile][kSize];
 };
 
 /// The product of one tile over blocks [b0, b1), at most kGroup, each over the
-/// inner items [begin(b), end(b)): acc gets kPanel sums for each of their
+/// inner items [begin(b), end(b)): acc gets kBandPanel sums for each of their
 /// items.
 template <class T, class Begin, class End>
 HWY_INLINE void Product(int64_t b0, int64_t b1, const Begin& begin,
                         const End& end, const Panel<T>& panel, int tile,
                         const T* packed, int64_t width, T* acc) {
-  const PanelTag<T> d;
+  const TileTag<T> d;
   const int64_t skip = tile * panel.step;
   for (int64_t b = b0; b < b1; ++b) {
-    for (size_t c = 0; c < kPanel; c += hn::Lanes(d)) {
+    for (size_t c = 0; c < kBandPanel; c += hn::Lanes(d)) {
       auto sum = panel.before
-                     ? hn::LoadU(d, panel.before + skip + b * kPanel + c)
+                     ? hn::LoadU(d, panel.before + skip + b * kBandPanel + c)
                      : hn::Zero(d);
       if (panel.after)
-        sum = hn::Add(sum, hn::LoadU(d, panel.after + skip + b * kPanel + c));
+        sum =
+            hn::Add(sum, hn::LoadU(d, panel.after + skip + b * kBandPanel + c));
       for (int i = 0; i < kBlockRows; ++i)
-        hn::Store(sum, d, acc + ((b - b0) * kBlockRows + i) * kPanel + c);
+        hn::Store(sum, d, acc + ((b - b0) * kBlockRows + i) * kBandPanel + c);
     }
   }
   const int64_t first = begin(b0), last = end(b1 - 1);
@@ -95,9 +94,9 @@ HWY_INLINE void Product(int64_t b0, int64_t b1, const Begin& begin,
       const int64_t from = begin(b), lo = std::max(j, from),
                     hi = std::min(j + depth, end(b));
       if (lo < hi) {
-        Multiply(panel.rows + skip + lo * kPanel,
+        Multiply(panel.rows + skip + lo * kBandPanel,
                  packed + ((b - b0) * width + lo - from) * kBlockRows, hi - lo,
-                 acc + (b - b0) * kBlockRows * kPanel);
+                 acc + (b - b0) * kBlockRows * kBandPanel);
       }
     }
   }
@@ -108,26 +107,26 @@ HWY_INLINE void Product(int64_t b0, int64_t b1, const Begin& begin,
 template <class T, class Begin, class End>
 HWY_INLINE void Outside(int64_t n_blocks, int64_t n, const Begin& begin,
                         const End& end, const T* panel, T* before, T* after) {
-  const PanelTag<T> d;
-  for (size_t c = 0; c < kPanel; c += hn::Lanes(d)) {
-    const auto add = [&](hn::Vec<PanelTag<T>> total, int64_t from, int64_t to) {
+  const TileTag<T> d;
+  for (size_t c = 0; c < kBandPanel; c += hn::Lanes(d)) {
+    const auto add = [&](hn::Vec<TileTag<T>> total, int64_t from, int64_t to) {
       auto part = hn::Zero(
           d);  // block by block: a shorter chain of roundings than row by row
       for (int64_t j = from; j < to; ++j)
-        part = hn::Add(part, hn::Load(d, panel + j * kPanel + c));
+        part = hn::Add(part, hn::Load(d, panel + j * kBandPanel + c));
       return hn::Add(total, part);
     };
     auto sum = hn::Zero(d);
     for (int64_t b = 0, j = 0; before && b < n_blocks; ++b) {
       const int64_t to = begin(b);
       if (to > j) sum = add(sum, j, to), j = to;
-      hn::StoreU(sum, d, before + b * kPanel + c);
+      hn::StoreU(sum, d, before + b * kBandPanel + c);
     }
     sum = hn::Zero(d);
     for (int64_t b = n_blocks - 1, j = n; after && b >= 0; --b) {
       const int64_t from = end(b);
       if (from < j) sum = add(sum, from, j), j = from;
-      hn::StoreU(sum, d, after + b * kPanel + c);
+      hn::StoreU(sum, d, after + b * kBandPanel + c);
     }
   }
 }
@@ -227,9 +226,14 @@ HWY_INLINE void FourSums(D d, V s0, V s1, V s2, V s3, TOf<D>* out) {
     const auto all = hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, x, y)),
                              hn::BitCast(d, hn::InterleaveUpper(d64, x, y)));
     const hn::FixedTag<TOf<D>, 4> four;
-    if constexpr (hn::MaxLanes(D()) == 8) {
-      hn::StoreU(hn::Add(hn::LowerHalf(four, all), hn::UpperHalf(four, all)),
-                 four, out);
+    const auto halves = [](auto half, auto x) HWY_ATTR {
+      return hn::Add(hn::LowerHalf(half, x), hn::UpperHalf(half, x));
+    };
+    if constexpr (hn::MaxLanes(D()) == 16) {
+      hn::StoreU(halves(four, halves(hn::FixedTag<TOf<D>, 8>(), all)), four,
+                 out);
+    } else if constexpr (hn::MaxLanes(D()) == 8) {
+      hn::StoreU(halves(four, all), four, out);
     } else {
       hn::StoreU(all, four, out);
     }
@@ -242,11 +246,12 @@ HWY_INLINE void FourSums(D d, V s0, V s1, V s2, V s3, TOf<D>* out) {
   out[3] = hn::GetLane(hn::SumOfLanes(d, s3));
 }
 
-/// sums[i, j] = sum over tiles and channels of rows_panel[t_i] .
-/// keys_panel[j_j], for 3 rows and 4 keys.
+/// sums[i, j] = sum over tiles of the products of `size` values of rows[i] and
+/// keys[j], for 3 rows and 4 keys.
 template <class T>
 HWY_INLINE void Dots(const T* const* row, const T* const* key, int64_t tiles,
-                     int64_t row_step, int64_t key_step, T* sums) {
+                     int64_t row_step, int64_t key_step, int64_t size,
+                     T* sums) {
   const TileTag<T> d;
   auto s00 = hn::Zero(d), s01 = hn::Zero(d), s02 = hn::Zero(d),
        s03 = hn::Zero(d);
@@ -259,7 +264,7 @@ HWY_INLINE void Dots(const T* const* row, const T* const* key, int64_t tiles,
             *r2 = row[2] + tile * row_step;
     const T *k0 = key[0] + tile * key_step, *k1 = key[1] + tile * key_step;
     const T *k2 = key[2] + tile * key_step, *k3 = key[3] + tile * key_step;
-    for (size_t c = 0; c < kPanel; c += hn::Lanes(d)) {
+    for (int64_t c = 0; c < size; c += hn::Lanes(d)) {
       const auto a0 = hn::LoadU(d, r0 + c), a1 = hn::LoadU(d, r1 + c),
                  a2 = hn::LoadU(d, r2 + c);
       auto x = hn::LoadU(d, k0 + c);
@@ -284,7 +289,7 @@ HWY_INLINE void Dots(const T* const* row, const T* const* key, int64_t tiles,
 template <class T>
 void Outer(int64_t m, int64_t n, int64_t r, const T* a, const T* b, T* out,
            int64_t ld) {
-  const int64_t whole = r / kPanel;
+  const int64_t whole = r / kTile * kTile;
   constexpr int64_t kKeys =
       16;  // stay in the cache while they are used by all rows
   for (int64_t some = 0; some < n; some += kKeys) {
@@ -296,12 +301,11 @@ void Outer(int64_t m, int64_t n, int64_t r, const T* a, const T* b, T* out,
         const T* key[4];
         for (int x = 0; x < 4; ++x) key[x] = b + std::min(j + x, n - 1) * r;
         T sums[12];
-        Dots(row, key, whole, kPanel, kPanel, sums);
+        Dots(row, key, 1, 0, 0, whole, sums);
         for (int64_t y = 0; y < 3 && i + y < m; ++y) {
           for (int64_t x = 0; x < 4 && j + x < n; ++x) {
             T sum = sums[y * 4 + x];
-            for (int64_t c = whole * kPanel; c < r; ++c)
-              sum += row[y][c] * key[x][c];
+            for (int64_t c = whole; c < r; ++c) sum += row[y][c] * key[x][c];
             out[(i + y) * ld + j + x] = sum;
           }
         }
@@ -316,25 +320,25 @@ void Dw(const Band& band, int64_t t0, int64_t t1, int64_t j0, int64_t j1,
         const T* rows_panel, int64_t row_step, T* dw, int64_t ld) {
   // As many panel rows of keys as stay in the first-level cache while they are
   // used by all rows of the block.
-  constexpr int64_t kTiles = 16, kKeys = 16;
+  constexpr int64_t kTiles = 8, kKeys = 16;
   for (int64_t tile = 0; tile < tiles; tile += kTiles) {
     const int64_t n = std::min(kTiles, tiles - tile);
     for (int64_t some = j0; some < j1; some += kKeys) {
       for (int64_t t = t0; t < t1; t += 3) {
         const T* row[3];
         for (int i = 0; i < 3; ++i)
-          row[i] =
-              rows_panel + tile * row_step + std::min(t + i, t1 - 1) * kPanel;
+          row[i] = rows_panel + tile * row_step +
+                   std::min(t + i, t1 - 1) * kBandPanel;
         const int64_t lo = std::max(some, band.key_begin(t)),
                       hi = std::min(std::min(some + kKeys, j1),
                                     band.key_end(std::min(t + 3, t1)));
         for (int64_t j = lo; j < hi; j += 4) {
           const T* key[4];
           for (int i = 0; i < 4; ++i)
-            key[i] =
-                keys_panel + tile * key_step + std::min(j + i, hi - 1) * kPanel;
+            key[i] = keys_panel + tile * key_step +
+                     std::min(j + i, hi - 1) * kBandPanel;
           T sums[12];
-          Dots(row, key, n, row_step, key_step, sums);
+          Dots(row, key, n, row_step, key_step, kBandPanel, sums);
           T* to = dw + (t - t0) * ld + j - j0;
           const bool whole = j + 4 <= hi;  // sizes known to the compiler
           for (int64_t y = 0; y < 3 && t + y < t1; ++y, to += ld) {

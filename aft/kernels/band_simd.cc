@@ -57,7 +57,7 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
     auto max = hn::Load(d, s.max + i), min = hn::Load(d, s.min + i);
     auto good = hn::Eq(ref, ref);  // NaN fails every comparison
     for (int64_t j = j0; j < j1; ++j) {
-      T* out = panel + j * kPanel + i;
+      T* out = panel + j * kBandPanel + i;
       if (strip.padded && strip.padded[j]) {
         hn::Store(hn::Zero(d), d, out);
         hn::Store(hn::Zero(d), d, out + kTile);
@@ -98,7 +98,7 @@ HWY_INLINE void PackRange(const Band& band, const Strip<T>& strip, int tile,
                             (band.window_only && x < -FastPathLimits<T>::key);
         if (!beyond) continue;
         s.safe = std::min(s.safe, j);
-        panel[j * kPanel + c] = panel[j * kPanel + kTile + c] = T(0);
+        panel[j * kBandPanel + c] = panel[j * kBandPanel + kTile + c] = T(0);
       }
     }
   }
@@ -176,7 +176,7 @@ HWY_INLINE void FinishRows(const Band& band, int64_t g0, int64_t g1,
     for (int tile = 0; tile < strip.tiles(); ++tile) {
       if (out.logspace && out.logspace[tile * band.rows + t]) continue;
       const int lanes = strip.lanes(tile);
-      const T* acc = sums.of[tile] + (t - g0 * kBlockRows) * kPanel;
+      const T* acc = sums.of[tile] + (t - g0 * kBlockRows) * kBandPanel;
       HWY_ALIGN T qb[kTile];
       const int64_t at = t * strip.stride + tile * kTile;
       const T* q = strip.q
@@ -230,7 +230,7 @@ HWY_INLINE void PackRowRange(const Strip<T>& strip, int tile, int64_t t0,
   const int lanes = strip.lanes(tile);
   HWY_ALIGN T qb[kTile], gb[kTile], rb[kTile], db[kTile];
   for (int64_t t = t0; t < t1; ++t) {
-    T* out = panel + t * kPanel;
+    T* out = panel + t * kBandPanel;
     const int64_t row = t * strip.stride + tile * kTile;
     const T* dy = Ahead(grad.dy + row, kAhead * strip.stride, lanes, gb);
     const T* q = strip.q
@@ -245,7 +245,7 @@ HWY_INLINE void PackRowRange(const Strip<T>& strip, int tile, int64_t t0,
       if (HWY_UNLIKELY(!hn::AllTrue(d, good))) logspace[t] = 1;
     }
     if (logspace[t]) {
-      for (int i = 0; i < kPanel; ++i) out[i] = T(0);
+      for (int i = 0; i < kBandPanel; ++i) out[i] = T(0);
       continue;
     }
     for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
@@ -307,8 +307,8 @@ void Backward(const Band& band, int64_t b0, int64_t b1, const Strip<T>& strip,
          ++j) {
       for (int tile = 0; tile < strip.tiles(); ++tile) {
         const int lanes = strip.lanes(tile);
-        const T* acc = sums.of[tile] + (j - g0 * kBlockRows) * kPanel;
-        const T* key = keys.rows + tile * keys.step + j * kPanel;
+        const T* acc = sums.of[tile] + (j - g0 * kBlockRows) * kBandPanel;
+        const T* key = keys.rows + tile * keys.step + j * kBandPanel;
         const int64_t at = j * strip.stride + tile * kTile;
         for (size_t i = 0; i < kTile; i += hn::Lanes(d)) {
           const auto a = hn::Load(d, acc + i), c = hn::Load(d, acc + kTile + i);

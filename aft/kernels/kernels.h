@@ -25,12 +25,10 @@
 
 namespace aft::kernels {
 
-/// Channels per tile, and rows that one multiplication computes together. A
-/// panel has one row of 2 kTile values per key, in forward passes [exp(k) v |
-/// exp(k)]: one cache line in float.
-inline constexpr int kTile = 8;
-inline constexpr int kBlockRows = 6;
-inline constexpr int kPanel = 2 * kTile;
+/// Channels per tile: one cache line in float, the widest vector.
+inline constexpr int kTile = 16;
+/// Channels per panel of conv, one_tap and linear.
+inline constexpr int kPanel = kTile;
 
 /// The inputs that the fast path accepts: |w| up to `bias`, keys up to `key`
 /// above their reference, |v| and |dy| up to `value`. Within these limits no
@@ -159,13 +157,18 @@ struct Band {
   }
 };
 
+/// Rows that one multiplication computes together. A panel has one row of
+/// kBandPanel values per key, in forward passes [exp(k) v | exp(k)].
+inline constexpr int kBlockRows = 6;
+inline constexpr int kBandPanel = 2 * kTile;
+
 constexpr int64_t blocks(int64_t n) {
   return (n + kBlockRows - 1) / kBlockRows;
 }
 
 /// Channels per call of the band kernels: rows are kilobytes apart, and memory
 /// is read in whole cache lines.
-inline constexpr int kStrip = 8 * kTile;
+inline constexpr int kStrip = 4 * kTile;
 
 /// `channels` <= kStrip channels of one batch row; the pointers are at the
 /// first of them, rows are `stride` apart. They form tiles() tiles, of which
@@ -214,8 +217,8 @@ struct BandGrad {
 /// kBlockRows], width >= key_end - key_begin of any block.
 template <class T>
 struct BandKernels {
-  /// Panel of keys: rows [keys, kPanel] = [exp(k - ref) v | exp(k - ref)];
-  /// before and after [blocks(rows), kPanel] = sums of the panel rows below
+  /// Panel of keys: rows [keys, kBandPanel] = [exp(k - ref) v | exp(k - ref)];
+  /// before and after [blocks(rows), kBandPanel] = sums of the panel rows below
   /// key_begin and from key_end on. safe_rows [tiles]: the number of leading
   /// rows that may take the fast path.
   void (*pack_keys)(const Band&, const Strip<T>&, const Panel<T>&,
@@ -236,7 +239,7 @@ struct BandKernels {
                   const Panel<T>& keys, const T* packed, int64_t width,
                   const BandOut<T>&);
   /// Panel of rows: [a / den | -a r / den] with a = dy gate(q), or zero in
-  /// log-space rows; dq; before and after [blocks(keys), kPanel] as in
+  /// log-space rows; dq; before and after [blocks(keys), kBandPanel] as in
   /// pack_keys, with rows and keys exchanged. Sets `logspace` where |dy| is
   /// beyond FastPathLimits, or q, r or den is not finite.
   void (*pack_rows)(const Band&, const Strip<T>&, const BandGrad<T>&,
