@@ -26,7 +26,7 @@ constexpr int64_t kDepth = 256;
 constexpr int kGroup = 8;
 // Rows that are packed for all tiles of a strip before the next rows, and how
 // many rows ahead of use to prefetch.
-constexpr int64_t kTogether = 8, kAhead = 16;
+constexpr int64_t kTogether = 8, kAhead = 32;
 
 /// acc[i] += sum_j w[j, i] panel[j] for kBlockRows rows i: 12 accumulators of
 /// 256 bits, the inner loop of full and local.
