@@ -1,12 +1,18 @@
 #include "bench/machine.h"
 
 #include <ATen/Parallel.h>
+#include <torch/version.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "aft/base/counted.h"
@@ -56,10 +62,8 @@ __attribute__((target("avx512f"))) float run_avx512(int64_t n) {
 
 MultiplyAdd choose_multiply_add() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return {run_avx512, flops(16, 12)};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    return {run_avx2, flops(8, 12)};
-  }
+  if (isa_name() == "AVX-512") return {run_avx512, flops(16, 12)};
+  if (isa_name() == "AVX2") return {run_avx2, flops(8, 12)};
 #endif
   return {run_baseline, flops(4, 8)};
 }
@@ -131,14 +135,49 @@ double bound_ms(const Machine& machine, const Work& work) {
                          work.exps / machine.exps});
 }
 
+double sum_ms(const Machine& machine, const Work& work) {
+  return 1e3 * (work.bytes / machine.bytes + work.flops / machine.flops +
+                work.exps / machine.exps);
+}
+
+std::string isa_name() {
+  const std::string name = kernels::target_name();
+  return name.compare(0, 4, "AVX3") == 0 ? "AVX-512" : name;
+}
+
+void limit_to_avx2() {
+  constexpr const char* kRestarted = "AFT_BENCH_ISA";
+  if (std::getenv(kRestarted)) {
+    if (!kernels::use_target("AVX2"))
+      throw std::runtime_error("--isa avx2: this processor has no AVX2");
+    return;
+  }
+  // Libraries read these when they are loaded.
+  for (const auto& [name, value] : {std::pair{kRestarted, "avx2"},
+                                    {"ATEN_CPU_CAPABILITY", "avx2"},
+                                    {"ONEDNN_MAX_CPU_ISA", "AVX2"},
+                                    {"DNNL_MAX_CPU_ISA", "AVX2"},
+                                    {"MKL_ENABLE_INSTRUCTIONS", "AVX2"},
+                                    {"OPENBLAS_CORETYPE", "Haswell"}})
+    setenv(name, value, 1);
+  std::ifstream file("/proc/self/cmdline");
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execv("/proc/self/exe", arguments.data());
+  throw std::runtime_error("--isa avx2: the program cannot be restarted");
+}
+
 std::string describe(const Machine& machine) {
   char text[160];
   snprintf(text, sizeof(text),
-           "this machine, %s, %s: copy %.1f GB/s, multiply-add %.0f "
-           "GFLOP/s, exp %.2f G/s",
+           "this machine, %s, %s, torch %s: copy %.1f GB/s, multiply-add "
+           "%.0f GFLOP/s, exp %.2f G/s",
            base::counted(at::get_num_threads(), "thread").c_str(),
-           kernels::target_name(), machine.bytes / 1e9, machine.flops / 1e9,
-           machine.exps / 1e9);
+           isa_name().c_str(), TORCH_VERSION, machine.bytes / 1e9,
+           machine.flops / 1e9, machine.exps / 1e9);
   return text;
 }
 

@@ -21,8 +21,19 @@ Machine measure_machine(bool quick);
 
 /// Lower bound on the time: max(bytes / bandwidth, flops / peak, exps / rate).
 double bound_ms(const Machine& machine, const Work& work);
+/// The same if the three did not overlap: their sum.
+double sum_ms(const Machine& machine, const Work& work);
 
-/// Describes the machine in one line.
+/// The widest instructions in use, for example "AVX2" or "AVX-512".
+std::string isa_name();
+
+/// Restarts the program, with the same arguments, such that no library uses
+/// instructions beyond AVX2: aft's kernels, ATen, oneDNN and OpenBLAS. Returns
+/// if it has been restarted. Throws std::runtime_error if the processor has no
+/// AVX2.
+void limit_to_avx2();
+
+/// Describes the machine and the libraries in one line.
 std::string describe(const Machine& machine);
 
 }  // namespace aft::bench

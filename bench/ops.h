@@ -11,6 +11,7 @@ namespace aft::bench {
 struct OpsOptions : Options {
   bool memory = false, scaling = false;
   std::string filter;  ///< substring of the name of a case; empty: all
+  std::string isa;     ///< "avx2", or empty: all instructions
 
   /// The elements of `all` whose name(element) contains the filter. Throws
   /// UsageError if there is none.

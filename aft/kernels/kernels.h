@@ -46,8 +46,11 @@ struct FastPathLimits<double> {
   static constexpr double bias = 200., key = 200., value = 1e20;
 };
 
-/// The SIMD target in use, for example "AVX2".
+/// The SIMD target in use, for example "AVX2"; "AVX3" is AVX-512.
 const char* target_name() noexcept;
+/// From now on uses the target of this name, in all threads. Returns false, and
+/// changes nothing, if the processor or the build does not have it.
+bool use_target(const char* name) noexcept;
 
 // The kernels of an operator are a table of functions per element type (float,
 // double), compiled for every SIMD target and selected for the processor at run

@@ -8,6 +8,7 @@
 // foreach_target.h comes first.
 #include <hwy/highway.h>
 
+#include <cstring>
 #include <limits>
 
 #include "aft/kernels/math_simd-inl.h"
@@ -356,9 +357,20 @@ namespace aft::kernels {
 AFT_EXPORT_KERNELS(SimpleKernels, simple_kernels)
 
 const char* target_name() noexcept {
-  const int64_t supported = hwy::SupportedTargets();
-  return hwy::TargetName(supported &
-                         -supported);  // the lowest bit is the best target
+  const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
+  return hwy::TargetName(targets & -targets);  // the lowest bit is the best
+}
+
+bool use_target(const char* name) noexcept {
+  for (int64_t rest = hwy::SupportedTargets() & HWY_TARGETS; rest != 0;
+       rest &= rest - 1) {
+    const int64_t target = rest & -rest;
+    if (std::strcmp(hwy::TargetName(target), name) != 0) continue;
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    return true;
+  }
+  return false;
 }
 
 }  // namespace aft::kernels

@@ -58,12 +58,14 @@ Side naive_dense(const Case& c, const Data& data) {
       });
 }
 
-Side naive_conv(const Case& c, const Data& data) {
+Side naive_conv(const Case& c, const Data& data, bool channels_last) {
   const auto as_image = [=](const at::Tensor& x) {
-    Tensors::value_type image = x.transpose(1, 2).contiguous();
     std::vector<int64_t> shape = {c.B, x.size(2)};
     shape.insert(shape.end(), c.grid.begin(), c.grid.end());
-    return image.view(shape);
+    const at::Tensor image = x.transpose(1, 2).contiguous().view(shape);
+    return channels_last && c.grid.size() == 2
+               ? image.contiguous(at::MemoryFormat::ChannelsLast)
+               : image;
   };
   const auto convolve = [=](const at::Tensor& x, const at::Tensor& w,
                             int64_t groups) {
@@ -82,7 +84,7 @@ Side naive_conv(const Case& c, const Data& data) {
     return c.causal ? x.cumsum(2) : x.sum(axes, true);
   };
   Side side = autograd_side(
-      "naive",
+      channels_last ? "naive channels-last" : "naive",
       {as_image(data.q), as_image(data.k), as_image(data.v), data.bias[0]},
       as_image(data.dy), [=](const Tensors& x) {
         const int64_t each = c.D / c.H;
@@ -113,9 +115,9 @@ at::Tensor keys_of(const Case& c, const Data& data) {
 
 }  // namespace
 
-Side naive_side(const Case& c, const Data& data) {
+Side naive_side(const Case& c, const Data& data, bool channels_last) {
   if (c.variant == "simple") return naive_simple(c, data);
-  if (c.variant == "conv") return naive_conv(c, data);
+  if (c.variant == "conv") return naive_conv(c, data, channels_last);
   return naive_dense(c, data);
 }
 
@@ -200,13 +202,14 @@ Side simple_side(const Case& c, const Data& data) {
 
 Side make_rival(const std::string& name, const Case& c, const Data& data) {
   if (name == "naive") return naive_side(c, data);
+  if (name == "naive channels-last") return naive_side(c, data, true);
   if (name == "attention") return attention_side(c, data);
   if (name == "naive attention") return naive_attention_side(c, data);
   if (name == "gemm") return gemm_side(c, data);
   if (name == "simple") return simple_side(c, data);
   throw std::invalid_argument(
-      "bench: rival must be naive, attention, naive attention, gemm or "
-      "simple, got " +
+      "bench: rival must be naive, naive channels-last, attention, naive "
+      "attention, gemm or simple, got " +
       name);
 }
 

@@ -9,8 +9,9 @@ namespace aft::cli {
 /// The direct implementation: cumsum for simple, a dense masked exp(w) and
 /// matrix products for full and local, Eq. 6 with grouped conv2d (or conv1d) in
 /// [B, C, H, W] for conv. The maximum of the keys and of the biases is
-/// subtracted first, as is customary. Masks are created once.
-Side naive_side(const Case& c, const Data& data);
+/// subtracted first, as is customary. Masks are created once. channels_last:
+/// conv in [B, H, W, C].
+Side naive_side(const Case& c, const Data& data, bool channels_last = false);
 
 /// Multi-head attention with 8 heads on the same q, k and v: nn::Attention
 /// without its linear layers. 8 must divide D. Its k has D channels, for conv

@@ -15,7 +15,7 @@ from pathlib import Path
 from program import AFT, BENCH, TIMEOUT, aft, lines_of, main
 
 KEYS = ["case", "pass", "threads", "aft_ms", "rival", "rival_ms", "ratio",
-        "bound_ms", "bound_ratio", "peak_mb"]
+        "bound_ms", "bound_ratio", "sum_ratio", "peak_mb", "isa", "torch"]
 # The default presets of `aft-bench classify`.
 CLASSIFIERS = ["imagenet-deit-tiny", "imagenet-aft-full-tiny",
                "imagenet-aft-conv-tiny-k11-h32", "imagenet-aft-conv-tiny-k11-h192",
@@ -164,8 +164,10 @@ class Cli(unittest.TestCase):
             self.assertIn(row["pass"], ("forward", "forward+backward"))
             self.assertEqual(2, row["threads"])
             for key in ("aft_ms", "rival_ms", "ratio", "bound_ms",
-                        "bound_ratio"):
+                        "bound_ratio", "sum_ratio"):
                 self.assertGreater(row[key], 0, (key, row))
+            self.assertLessEqual(row["sum_ratio"], row["bound_ratio"])
+            self.assertRegex(row["torch"], r"^\d+\.\d+")
             self.assertGreaterEqual(row["peak_mb"], 0)
             # Printed figures are rounded to 1e-4.
             self.assertLess(abs(row["ratio"] * row["aft_ms"] - row["rival_ms"]),
@@ -177,7 +179,7 @@ class Cli(unittest.TestCase):
         expected = {"simple": ("naive", *attention),
                     "local32": ("naive", *attention),
                     "full32": ("naive", *attention, "gemm"),
-                    "conv5": ("naive",)}
+                    "conv5": ("naive", "naive channels-last")}
         expected = {k: {(r, p) for r in v for p in both}
                     for k, v in expected.items()}  # fmt: skip
         expected["one_tap"] = {("simple", "forward")}  # inference only
@@ -187,14 +189,22 @@ class Cli(unittest.TestCase):
 
     def test_filter_selects_cases(self):
         rows = self.rows("--filter", "conv", "--repeat", "1")
-        self.assertEqual(4, len(rows))
+        self.assertEqual(6, len(rows))
         self.assertTrue(all("conv" in row["case"] for row in rows))
+
+    def test_isa_limits_aft_and_its_rivals(self):
+        if "avx2" not in Path("/proc/cpuinfo").read_text():
+            self.skipTest("this processor has no AVX2")
+        rows = self.rows("--filter", "simple", "--repeat", "1", "--isa", "avx2")
+        self.assertEqual({"AVX2"}, {row["isa"] for row in rows})
 
     def test_table_has_the_columns_of_json(self):
         out, err = self.bench("ops", "--quick", "--filter", "simple",
                             "--repeat", "1")
         header = next(x for x in out.split("\n") if x.startswith("case"))
-        self.assertEqual(sorted(KEYS + ["target"]), sorted(header.split()))
+        columns = [k for k in KEYS if k not in ("isa", "torch")]  # above it
+        self.assertEqual(sorted(columns + ["target"]), sorted(header.split()))
+        self.assertRegex(out, r"threads?, \S+, torch \d")
         self.assertIn("GB/s", out)
         lines = [x for x in err.split("\n") if x]  # plain: no terminal
         self.assertEqual(7, len(lines), err)
