@@ -267,16 +267,16 @@ HWY_INLINE void Dots(const T* const* row, const T* const* key, int64_t tiles,
     for (int64_t c = 0; c < size; c += hn::Lanes(d)) {
       const auto a0 = hn::LoadU(d, r0 + c), a1 = hn::LoadU(d, r1 + c),
                  a2 = hn::LoadU(d, r2 + c);
-      auto x = hn::LoadU(d, k0 + c);
+      auto x = InRegister(hn::LoadU(d, k0 + c));
       s00 = hn::MulAdd(a0, x, s00), s10 = hn::MulAdd(a1, x, s10),
       s20 = hn::MulAdd(a2, x, s20);
-      x = hn::LoadU(d, k1 + c);
+      x = InRegister(hn::LoadU(d, k1 + c));
       s01 = hn::MulAdd(a0, x, s01), s11 = hn::MulAdd(a1, x, s11),
       s21 = hn::MulAdd(a2, x, s21);
-      x = hn::LoadU(d, k2 + c);
+      x = InRegister(hn::LoadU(d, k2 + c));
       s02 = hn::MulAdd(a0, x, s02), s12 = hn::MulAdd(a1, x, s12),
       s22 = hn::MulAdd(a2, x, s22);
-      x = hn::LoadU(d, k3 + c);
+      x = InRegister(hn::LoadU(d, k3 + c));
       s03 = hn::MulAdd(a0, x, s03), s13 = hn::MulAdd(a1, x, s13),
       s23 = hn::MulAdd(a2, x, s23);
     }

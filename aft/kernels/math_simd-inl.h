@@ -75,6 +75,16 @@ using TileTag = hn::CappedTag<T, kTile>;
 template <class T>
 using PanelTag = hn::CappedTag<T, kPanel>;
 
+/// v, in a register: GCC would otherwise load it again for each multiply-add
+/// that uses it.
+template <class V>
+HWY_INLINE V InRegister(V v) {
+#if HWY_ARCH_X86 && HWY_COMPILER_GCC_ACTUAL && HWY_TARGET <= HWY_SSSE3
+  asm("" : "+v"(v.raw));
+#endif
+  return v;
+}
+
 /// A copy of a row that is narrower than a tile, padded with zeros, so that
 /// vectors may read all kTile lanes.
 template <class T>
