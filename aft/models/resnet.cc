@@ -28,6 +28,7 @@ const std::map<int64_t, std::array<int64_t, 4>>& sizes() {
 void ConvNorm::reset(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
   stride_ = stride, padding_ = kernel / 2;
   weight_ = bias_ = torch::Tensor();
+  from_ = {};
   conv = torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel)
                                .stride(stride_)
                                .padding(padding_)
@@ -38,7 +39,7 @@ void ConvNorm::reset(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
 }
 
 torch::Tensor ConvNorm::forward(const torch::Tensor& x) {
-  if (from_.valid(sources()))
+  if (weight_.defined() && from_.valid(sources()))
     return at::conv2d(x, weight_, bias_, stride_, padding_);
   return norm->forward(at::conv2d(x, conv->weight, {}, stride_, padding_));
 }

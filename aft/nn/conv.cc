@@ -66,6 +66,7 @@ void AFTConvImpl::reset() {
   shape.insert(shape.end(), o.kernel().begin(), o.kernel().end());
   gamma = beta = bias_ = torch::Tensor();
   one_tap_ = {};
+  from_ = {};
   // Raw w must not be constant: gamma, initially 0, would then have no
   // gradient, and w has one only if gamma is nonzero.
   w = register_parameter(
@@ -145,7 +146,9 @@ void AFTConvImpl::pack_for_inference() {
   from_ = Snapshot({w, gamma, beta});
 }
 
-bool AFTConvImpl::is_packed() const { return from_.valid({w, gamma, beta}); }
+bool AFTConvImpl::is_packed() const {
+  return bias_.defined() && from_.valid({w, gamma, beta});
+}
 
 torch::Tensor AFTConvImpl::forward(const torch::Tensor& x,
                                    const torch::Tensor& mask) {

@@ -36,7 +36,7 @@ class PackedLinear : public torch::nn::Linear {
   }
   /// Whether calls use packed weights now.
   bool is_packed() const {
-    return from_.valid(sources()) && packed_.defined() &&
+    return packed_.defined() && from_.valid(sources()) &&
            !ops::autocast_enabled(get()->weight);
   }
 
