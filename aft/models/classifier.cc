@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "aft/models/checks.h"
+#include "aft/ops/autocast.h"
 #include "aft/ops/common.h"
 #include "aft/ops/pointwise.h"
 
@@ -140,8 +141,9 @@ torch::Tensor ClassifierImpl::forward(const torch::Tensor& images,
               " has a bias for each pair of positions, so images must be ",
               config.rows * p, "x", config.columns * p, ", got ", rows * p, "x",
               columns * p);
+  // Autocast is a setting of this thread.
   if (is_training() || at::GradMode::is_enabled() ||
-      !images.device().is_cpu() || B < 2)
+      !images.device().is_cpu() || B < 2 || ops::autocast_enabled(images))
     return run(images, seed);
   // Each thread takes one image or a few. Threads do not synchronise between
   // layers, and each layer finds its input in the cache.
@@ -174,8 +176,8 @@ torch::Tensor ClassifierImpl::run(const torch::Tensor& images, uint64_t seed) {
       blocks, embed(images), is_training() ? config.dropout : 0, seed,
       recompute_,
       {images.size(2) / config.patch, images.size(3) / config.patch});
-  if (token.defined()) return head(norm(x.select(1, 0)));
-  return head(norm(x).mean(1));
+  if (token.defined()) return head(norm(ops::full_precision(x.select(1, 0))));
+  return head(norm(ops::full_precision(x)).mean(1));
 }
 
 }  // namespace aft::models

@@ -27,6 +27,8 @@ const std::map<int64_t, std::array<int64_t, 4>>& sizes() {
 
 void ConvNorm::reset(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
   stride_ = stride, padding_ = kernel / 2;
+  weight_ = bias_ = torch::Tensor();
+  from_ = {};
   conv = torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel)
                                .stride(stride_)
                                .padding(padding_)
@@ -37,20 +39,22 @@ void ConvNorm::reset(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
 }
 
 torch::Tensor ConvNorm::forward(const torch::Tensor& x) {
-  if (!weight_.defined())
-    return norm->forward(at::conv2d(x, conv->weight, {}, stride_, padding_));
-  TORCH_CHECK(!at::GradMode::is_enabled(),
-              "ResNet: a model packed for inference has no gradients");
-  return at::conv2d(x, weight_, bias_, stride_, padding_);
+  if (weight_.defined() && from_.valid(sources()))
+    return at::conv2d(x, weight_, bias_, stride_, padding_);
+  return norm->forward(at::conv2d(x, conv->weight, {}, stride_, padding_));
+}
+
+std::vector<torch::Tensor> ConvNorm::sources() const {
+  return {conv->weight, norm->weight, norm->bias, norm->running_mean,
+          norm->running_var};
 }
 
 void ConvNorm::pack_for_inference() {
-  if (weight_.defined()) return;
   at::NoGradGuard no_grad;
   const auto [scale, shift] = norm->scale_and_shift();
   weight_ = conv->weight * scale.view({-1, 1, 1, 1});
   bias_ = shift;
-  conv->weight.set_data(at::empty({0}, conv->weight.options()));
+  from_ = nn::Snapshot(sources());
 }
 
 DownsampleImpl::DownsampleImpl(int64_t in, int64_t out, int64_t stride)

@@ -15,6 +15,7 @@
 
 #include "aft/models/image_network.h"
 #include "aft/nn/batch_norm.h"
+#include "aft/nn/snapshot.h"
 
 namespace aft::models {
 
@@ -39,12 +40,11 @@ struct ResNetConfig {
 /// registers both.
 class ConvNorm {
  public:
-  /// Creates new modules with initial weights. Keeps packed weights, so that
-  /// clones have them.
+  /// Creates new modules with initial weights.
   void reset(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1);
   torch::Tensor forward(const torch::Tensor& x);
-  /// Merges both into one convolution and frees the original weights. forward
-  /// then throws c10::Error if gradients are enabled.
+  /// Merges both into one convolution, which forward uses as described at
+  /// nn::Mixer::pack_for_inference.
   void pack_for_inference();
 
   torch::nn::Conv2d conv{nullptr};
@@ -52,7 +52,10 @@ class ConvNorm {
 
  private:
   int64_t stride_ = 1, padding_ = 0;
+  std::vector<torch::Tensor> sources() const;
+
   torch::Tensor weight_, bias_;  ///< set by pack_for_inference()
+  nn::Snapshot from_;
 };
 
 /// The shortcut of a block that changes the shape.
@@ -117,8 +120,8 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
   /// of a single image, which batch norm cannot normalise.
   torch::Tensor forward(const torch::Tensor& images,
                         uint64_t seed = 0) override;
-  /// Prepares for faster inference by merging the norms into the convolutions.
-  /// forward then throws c10::Error if gradients are enabled.
+  /// Prepares for faster inference by merging the norms into the convolutions
+  /// (see nn::Mixer::pack_for_inference).
   void pack_for_inference() override;
   int64_t classes() const override { return config.classes; }
 

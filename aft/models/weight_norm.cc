@@ -1,11 +1,11 @@
 #include "aft/models/weight_norm.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <vector>
 
 #include "aft/ops/common.h"
+#include "aft/ops/function.h"
 #include "aft/ops/pointwise.h"
 
 namespace aft::models {
@@ -14,7 +14,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct PaddedElu : torch::autograd::Function<PaddedElu> {
+struct PaddedElu {
+  static constexpr char kName[] = "padded_elu";
+
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             bool both, int64_t top, int64_t left,
                             int64_t right) {
@@ -42,7 +44,6 @@ struct PaddedElu : torch::autograd::Function<PaddedElu> {
 
   static variable_list backward(AutogradContext* ctx,
                                 const variable_list& grads) {
-    ops::refuse_double_backward("padded_elu");
     const std::vector<int64_t> s = ctx->saved_data["sizes"].toIntVector();
     const int64_t C = s[1], H = s[2], W = s[3], top = s[4], left = s[5];
     const auto inner = [&](const at::Tensor& t, int64_t first) {
@@ -64,7 +65,8 @@ struct PaddedElu : torch::autograd::Function<PaddedElu> {
 
 torch::Tensor padded_elu(const torch::Tensor& x, bool both,
                          const Padding& padding) {
-  return PaddedElu::apply(x, both, padding.top, padding.left, padding.right);
+  return ops::OnceDifferentiable<PaddedElu>::apply(x, both, padding.top,
+                                                   padding.left, padding.right);
 }
 
 torch::Tensor shifted_down(const torch::Tensor& x) {

@@ -91,9 +91,8 @@ void AFTLayer::pack_for_inference() {
 }
 
 std::array<torch::Tensor, 3> AFTLayer::project(const torch::Tensor& x) {
-  if (!key.is_packed())
-    return {query ? query->forward(x) : torch::Tensor(), key->forward(x),
-            value->forward(x)};
+  if (!key.is_packed() || !value.is_packed() || (query && !query.is_packed()))
+    return {query ? query(x) : torch::Tensor(), key(x), value(x)};
   std::vector<const ops::PackedWeights*> layers{&key.packed(), &value.packed()};
   if (query) layers.push_back(&query.packed());
   const auto all = ops::PackedWeights::together(x, layers);

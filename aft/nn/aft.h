@@ -234,8 +234,12 @@ class AFTConvImpl : public torch::nn::Cloneable<AFTConvImpl>, public AFTLayer {
   torch::Tensor sample(const torch::Tensor& w) const;
 
   c10::optional<uint64_t> seed_;
+  /// Whether to use the constants of pack_for_inference().
+  bool is_packed() const;
+
   torch::Tensor bias_;  // set by pack_for_inference()
   OneTap one_tap_;
+  Snapshot from_;
 };
 
 TORCH_MODULE(AFTSimple);

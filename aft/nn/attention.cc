@@ -51,6 +51,7 @@ torch::Tensor AttentionImpl::step(const torch::Tensor& x, ops::Stream& stream) {
   at::NoGradGuard no_grad;
   check_position(x);
   const auto now = project(x);
+  check_fits(shape_.name, stream, now[2]);
   remember(stream, now[1], now[2]);
   const int64_t seen = stream.position;
   return out(attend_one(now[0], stream.ring_k.narrow(1, 0, seen),

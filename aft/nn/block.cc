@@ -2,9 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
 
-#include "aft/ops/common.h"
+#include "aft/ops/function.h"
 #include "aft/ops/pointwise.h"
 
 namespace aft::nn {
@@ -61,52 +60,58 @@ torch::Tensor BlockImpl::infer(const torch::Tensor& x,
 
 torch::Tensor BlockImpl::forward(const torch::Tensor& x, uint64_t seed,
                                  const std::vector<int64_t>& grid) {
-  if (fc1.is_packed()) return infer(x, grid);
+  if (fc1.is_packed() && fc2.is_packed()) return infer(x, grid);
   if (is_training()) mixer->redraw(base::mix(seed, 3));
-  const torch::Tensor y = norm1(x);
+  const torch::Tensor y = norm1(ops::full_precision(x));
   const torch::Tensor mixed =
       join(x, grid.empty() ? mixer->forward(y) : mixer->forward_grid(y, grid),
            base::mix(seed, 1));
-  return join(mixed, mlp(norm2(mixed)), base::mix(seed, 2));
+  return join(mixed, mlp(norm2(ops::full_precision(mixed))),
+              base::mix(seed, 2));
 }
 
 torch::Tensor BlockImpl::step(const torch::Tensor& x, ops::Stream& stream) {
   at::NoGradGuard no_grad;
-  const torch::Tensor mixed = x + mixer->step(norm1(x), stream);
-  return mixed + mlp(norm2(mixed));
+  const torch::Tensor mixed =
+      x + mixer->step(norm1(ops::full_precision(x)), stream);
+  return mixed + mlp(norm2(ops::full_precision(mixed)));
 }
 
 namespace {
 
-/// Passes a block from forward to backward, as a capsule.
+/// What forward passes to backward, as a capsule.
 struct Holder : torch::CustomClassHolder {
-  explicit Holder(Block block) : block(std::move(block)) {}
+  Holder(Block block, const at::Tensor& x)
+      : block(std::move(block)), autocast(x) {}
   Block block;
+  ops::AutocastSettings autocast;
 };
 
-struct Recompute : torch::autograd::Function<Recompute> {
+struct Recompute {
+  static constexpr char kName[] = "recomputed";
+
   static at::Tensor forward(torch::autograd::AutogradContext* ctx,
-                            const at::Tensor& x, Block block, int64_t seed,
-                            std::vector<int64_t> grid) {
+                            const at::Tensor& x,
+                            const c10::intrusive_ptr<Holder>& holder,
+                            int64_t seed, std::vector<int64_t> grid) {
     ctx->save_for_backward({x});
     ctx->saved_data["seed"] = seed;
     ctx->saved_data["grid"] = grid;
     ctx->saved_data["row"] = ops::FirstRow::current();
-    ctx->saved_data["block"] =
-        c10::IValue::make_capsule(c10::make_intrusive<Holder>(block));
-    at::NoGradGuard no_grad;
-    return block->forward(x, static_cast<uint64_t>(seed), grid);
+    ctx->saved_data["holder"] = c10::IValue::make_capsule(holder);
+    const ops::AutocastScope autocast(holder->autocast);
+    return holder->block->forward(x, static_cast<uint64_t>(seed), grid);
   }
 
   static torch::autograd::variable_list backward(
       torch::autograd::AutogradContext* ctx,
       const torch::autograd::variable_list& grads) {
-    ops::refuse_double_backward("recomputed");
     at::Tensor x = ctx->get_saved_variables()[0].detach();
     x.requires_grad_(true);
     const auto holder = c10::static_intrusive_pointer_cast<Holder>(
-        ctx->saved_data["block"].toCapsule());
+        ctx->saved_data["holder"].toCapsule());
     at::AutoGradMode record(true);
+    const ops::AutocastScope autocast(holder->autocast);
     const ops::FirstRow rows(ctx->saved_data["row"].toInt());
     const at::Tensor y = holder->block->forward(
         x, static_cast<uint64_t>(ctx->saved_data["seed"].toInt()),
@@ -120,7 +125,9 @@ struct Recompute : torch::autograd::Function<Recompute> {
 
 torch::Tensor recomputed(const Block& block, const torch::Tensor& x,
                          uint64_t seed, const std::vector<int64_t>& grid) {
-  return Recompute::apply(x, block, static_cast<int64_t>(seed), grid);
+  return ops::OnceDifferentiable<Recompute>::apply(
+      x, c10::make_intrusive<Holder>(block, x), static_cast<int64_t>(seed),
+      grid);
 }
 
 }  // namespace aft::nn

@@ -33,8 +33,7 @@ class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
   /// (Mixer::forward_grid).
   torch::Tensor forward(const torch::Tensor& x, uint64_t seed = 0,
                         const std::vector<int64_t>& grid = {});
-  /// Packs the weights of the mixer (Mixer::pack_for_inference) and the MLP.
-  /// The block can then be used only for inference.
+  /// Packs the weights of the mixer and the MLP (Mixer::pack_for_inference).
   void pack_for_inference();
   /// One position: x [B, dim] to the same shape.
   torch::Tensor step(const torch::Tensor& x, ops::Stream& stream);

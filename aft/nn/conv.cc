@@ -66,6 +66,7 @@ void AFTConvImpl::reset() {
   shape.insert(shape.end(), o.kernel().begin(), o.kernel().end());
   gamma = beta = bias_ = torch::Tensor();
   one_tap_ = {};
+  from_ = {};
   // Raw w must not be constant: gamma, initially 0, would then have no
   // gradient, and w has one only if gamma is nonzero.
   w = register_parameter(
@@ -139,8 +140,14 @@ void AFTConvImpl::redraw(uint64_t seed) { seed_ = seed; }
 void AFTConvImpl::pack_for_inference() {
   AFTLayer::pack_for_inference();
   at::NoGradGuard no_grad;
-  bias_ = options.gumbel() == 0 ? kernels() : only_largest(kernels());
+  bias_ = options.gumbel() == 0 ? kernels().detach().clone()
+                                : only_largest(kernels());
   one_tap_ = one_tap();
+  from_ = Snapshot({w, gamma, beta});
+}
+
+bool AFTConvImpl::is_packed() const {
+  return bias_.defined() && from_.valid({w, gamma, beta});
 }
 
 torch::Tensor AFTConvImpl::forward(const torch::Tensor& x,
@@ -166,7 +173,7 @@ torch::Tensor AFTConvImpl::forward_grid(const torch::Tensor& x,
   check_sequence(x);
   const auto [q, k, v] = project(x);
   // one_tap sums over all keys, so it does not apply if window_only.
-  const bool packed = bias_.defined();
+  const bool packed = is_packed();
   if (options.gumbel() > 0 && !options.window_only() &&
       (packed || !is_training())) {
     const OneTap one = packed ? one_tap_ : one_tap();
@@ -186,7 +193,7 @@ torch::Tensor AFTConvImpl::step(const torch::Tensor& x, ops::Stream& stream) {
   const int64_t s = options.kernel()[0],
                 count = std::min(stream.position + 1, s);
   const torch::Tensor taps =
-      (bias_.defined() ? bias_ : bias()).narrow(1, s - count, count).t();
+      (is_packed() ? bias_ : bias()).narrow(1, s - count, count).t();
   return stream_step(x, stream,
                      taps.repeat_interleave(options.dim() / options.heads(), 1),
                      options.window_only());

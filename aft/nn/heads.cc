@@ -89,6 +89,19 @@ at::Tensor join_heads(const at::Tensor& x) {
   return x.transpose(1, 2).flatten(2);
 }
 
+void check_fits(const char* name, const ops::Stream& stream,
+                const at::Tensor& x) {
+  const at::Tensor& kept =
+      stream.ring_v.defined() ? stream.ring_v : stream.sums;
+  TORCH_CHECK(kept.defined(), name, ": the stream was not started");
+  TORCH_CHECK(kept.size(0) == x.size(0), name,
+              ": the stream has B = ", kept.size(0), ", got ", x.size(0));
+  TORCH_CHECK(
+      kept.scalar_type() == x.scalar_type() && kept.device() == x.device(),
+      name, ": the stream is ", kept.scalar_type(), " on ", kept.device(),
+      ", got ", x.scalar_type(), " on ", x.device());
+}
+
 void remember(ops::Stream& stream, const at::Tensor& k, const at::Tensor& v) {
   const int64_t t = stream.position;
   const auto append = [t](at::Tensor& ring, const at::Tensor& x) {

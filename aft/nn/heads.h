@@ -7,6 +7,7 @@
 
 #include "aft/nn/mixer.h"
 #include "aft/nn/packed_linear.h"
+#include "aft/ops/autocast.h"
 
 namespace aft::nn {
 
@@ -67,9 +68,10 @@ class QkvMixer : public MixerBase {
  protected:
   /// For reset(): set_shape, and new layers qkv and out.
   void make_layers(const Shape& shape);
-  /// q, k and v [..., dim] of x [..., dim].
+  /// q, k and v [..., dim] of x [..., dim]; under autocast in float, because
+  /// they are added to sums and caches.
   std::vector<torch::Tensor> project(const torch::Tensor& x) const {
-    return qkv(x).chunk(3, -1);
+    return ops::full_precision(qkv(x)).chunk(3, -1);
   }
 };
 
@@ -82,8 +84,13 @@ at::Tensor split_heads(const at::Tensor& x, int64_t heads);
 /// [B, heads, T, d] to [B, T, heads d].
 at::Tensor join_heads(const at::Tensor& x);
 
-/// Appends k [B, dk] and v [B, dv] to ring_k and ring_v, which have spare
-/// capacity, and increments the position.
+/// Throws c10::Error that starts with `name` unless x, computed in a step, has
+/// the batch size, type and device of what the stream keeps.
+void check_fits(const char* name, const ops::Stream& stream,
+                const at::Tensor& x);
+
+/// Appends k [B, dk] and v [B, dv], which fit, to ring_k and ring_v, which have
+/// spare capacity, and increments the position.
 void remember(ops::Stream& stream, const at::Tensor& k, const at::Tensor& v);
 
 /// bool, true where a key is masked: [T, T] if causal, [B, 1, 1, T] if padded

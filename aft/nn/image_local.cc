@@ -163,6 +163,7 @@ Tensor ImageLocalImpl::step(const Tensor& x, ops::Stream& stream) {
   const int64_t t = stream.position;
   const auto now = project(x);
   Tensor k, v;
+  check_fits(shape_.name, stream, now[2]);
   if (flat()) {
     // The ring holds the previous block, then this one.
     const int64_t block = options.block(),

@@ -99,7 +99,9 @@ void LambdaImpl::pack_for_inference() {
   at::NoGradGuard no_grad;
   const auto merge = [](PackedLinear& linear, const BatchNorm& norm) {
     const auto [scale, shift] = norm->scale_and_shift();
-    linear.pack(linear->weight * scale.unsqueeze(1), shift);
+    linear.pack(
+        linear->weight * scale.unsqueeze(1), shift,
+        {norm->weight, norm->bias, norm->running_mean, norm->running_var});
   };
   merge(query, query_norm);
   merge(value, value_norm);
@@ -109,7 +111,7 @@ void LambdaImpl::pack_for_inference() {
 
 std::array<torch::Tensor, 3> LambdaImpl::project(const torch::Tensor& x,
                                                  const torch::Tensor& mask) {
-  if (!key.is_packed()) {
+  if (!query.is_packed() || !key.is_packed() || !value.is_packed()) {
     const auto of = [&](const torch::nn::Linear& l) {
       return ops::affine(x, l->weight);
     };

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <vector>
 
+#include "aft/ops/autocast.h"
+
 namespace aft::nn {
 namespace {
 
@@ -53,6 +55,7 @@ Digits digits_for(int64_t buckets) {
 }
 
 Tensor hash(const Tensor& q, const Tensor& rotations, const Digits& digits) {
+  const ops::NoAutocast no_autocast;
   const int64_t n = q.size(0), half = digits.base / 2;
   if (!rotations.defined()) return at::zeros({1, n}, at::kInt);
   const int64_t rounds = rotations.size(0), width = rounds * rotations.size(2);

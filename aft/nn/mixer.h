@@ -35,8 +35,11 @@ class Mixer : public virtual torch::nn::Module {
       const torch::Tensor& key_padding_mask = {}) {
     return forward(x, key_padding_mask);
   }
-  /// Prepares for inference: packs the weights, computes constants once, and
-  /// frees the original weights. Gradients are an error afterwards.
+  /// Prepares for inference: packs the weights and computes constants once, in
+  /// addition to the weights. They are used as long as gradients are off and
+  /// the weights stay as they are. After a pass with gradients, and after
+  /// loading, converting, moving or cloning the weights, the module computes
+  /// with the weights themselves, until this is called again.
   virtual void pack_for_inference() {}
   /// Redraws all random state. Called with a new seed at each training step,
   /// and with the same seed when a block is recomputed.

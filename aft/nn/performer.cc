@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include "aft/nn/heads.h"
 #include "aft/nn/prefix_sum_attention.h"
 #include "aft/ops/common.h"
+#include "aft/ops/function.h"
 
 namespace aft::nn {
 namespace {
@@ -22,7 +22,9 @@ constexpr double kPadded = -1e30;     // c of a masked key
 
 /// Computes phi(x) e^-c and c: x [..., d] to [..., m] and [...]. With s = x^
 /// omega^T, c = max_f s_f - |x^|^2 / 2. omega is already scaled by d^(-1/4).
-struct Features : torch::autograd::Function<Features> {
+struct Features {
+  static constexpr char kName[] = "Performer";
+
   static torch::autograd::variable_list forward(
       torch::autograd::AutogradContext* ctx, const Tensor& x,
       const Tensor& omega) {
@@ -44,7 +46,6 @@ struct Features : torch::autograd::Function<Features> {
   static torch::autograd::variable_list backward(
       torch::autograd::AutogradContext* ctx,
       const torch::autograd::variable_list& grads) {
-    ops::refuse_double_backward("Performer");
     const auto saved = ctx->get_saved_variables();
     const Tensor &rows = saved[0], &omega = saved[1], &phi = saved[2],
                  &best = saved[3];
@@ -129,8 +130,9 @@ torch::Tensor PerformerImpl::forward(const torch::Tensor& x,
   };
   // A copy, so that backward does not see omega change in redraw().
   const Tensor scaled = omega * std::pow(d, -0.25);
-  const Tensor q = Features::apply(chunk(0), scaled)[0];
-  const auto key = Features::apply(chunk(1), scaled);
+  const Tensor q =
+      ops::OnceDifferentiable<Features>::apply(chunk(0), scaled)[0];
+  const auto key = ops::OnceDifferentiable<Features>::apply(chunk(1), scaled);
   Tensor k = key[0], c = key[1];
   if (mask.defined()) {
     const Tensor padded = chunks(mask.unsqueeze(2), 1, C);
@@ -151,9 +153,10 @@ ops::Stream PerformerImpl::start(int64_t B) const {
 torch::Tensor PerformerImpl::step(const torch::Tensor& x, ops::Stream& stream) {
   at::NoGradGuard no_grad;
   check_position(x);
-  const Tensor now = qkv(x).view({x.size(0), 3, options.heads(), -1});
-  const auto qk = Features::apply(now.narrow(1, 0, 2),
-                                  omega * std::pow(omega.size(1), -0.25));
+  const Tensor now =
+      ops::full_precision(qkv(x)).view({x.size(0), 3, options.heads(), -1});
+  const auto qk = ops::OnceDifferentiable<Features>::apply(
+      now.narrow(1, 0, 2), omega * std::pow(omega.size(1), -0.25));
   const Tensor y =
       prefix_step("Performer", stream, qk[0].select(1, 0), qk[0].select(1, 1),
                   now.select(1, 2), qk[1].select(1, 1).unsqueeze(-1), 0);

@@ -2,12 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "aft/nn/heads.h"
 #include "aft/ops/common.h"
+#include "aft/ops/function.h"
 
 namespace aft::nn {
 namespace {
@@ -121,7 +122,9 @@ class Part {
 };
 
 /// Multiplies queries and keys within chunks, and uses sums between chunks.
-struct Prefix : torch::autograd::Function<Prefix> {
+struct Prefix {
+  static constexpr char kName[] = "prefix_attend";
+
   /// B and H are merged to G: q, k [N, G, C, M], c [N, G, C] to [N, G, C, D].
   /// Only v is [N, B, H, C, D], because it is copied anyway.
   static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& q,
@@ -151,7 +154,6 @@ struct Prefix : torch::autograd::Function<Prefix> {
   static torch::autograd::variable_list backward(
       torch::autograd::AutogradContext* ctx,
       const torch::autograd::variable_list& grads) {
-    ops::refuse_double_backward("prefix_attend");
     const auto saved = ctx->get_saved_variables();
     const Tensor &q = saved[0], &k = saved[1], &v1 = saved[2], &c = saved[3],
                  &y = saved[4], &den = saved[5];
@@ -224,9 +226,9 @@ Tensor unchunk(const Tensor& y, int64_t T) {
 Tensor prefix_attend(const Tensor& q, const Tensor& k, const Tensor& v,
                      const Tensor& c, double eps, bool causal) {
   if (causal) {
-    const Tensor y =
-        Prefix::apply(q.flatten(1, 2), k.flatten(1, 2), v,
-                      ops::maybe(c.defined() ? c.flatten(1, 2) : c), eps);
+    const Tensor y = ops::OnceDifferentiable<Prefix>::apply(
+        q.flatten(1, 2), k.flatten(1, 2), v,
+        ops::maybe(c.defined() ? c.flatten(1, 2) : c), eps);
     return y.view(v.sizes());
   }
   Tensor v1 = at::cat({v, at::ones_like(v.narrow(-1, 0, 1))}, -1);
@@ -252,10 +254,7 @@ Tensor prefix_step(const char* name, ops::Stream& stream, const Tensor& q,
                    const Tensor& k, const Tensor& v, const Tensor& c,
                    double eps) {
   at::NoGradGuard no_grad;
-  TORCH_CHECK(stream.sums.defined(), name, ": the stream was not started");
-  TORCH_CHECK(stream.sums.size(0) == q.size(0), name,
-              ": the stream has B = ", stream.sums.size(0), ", got ",
-              q.size(0));
+  check_fits(name, stream, q);
   Tensor v1 = with_one(v);
   if (c.defined()) {
     Tensor& top = stream.ring_k;

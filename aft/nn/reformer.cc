@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +12,7 @@
 #include "aft/nn/heads.h"
 #include "aft/nn/lsh.h"
 #include "aft/ops/common.h"
+#include "aft/ops/function.h"
 
 namespace aft::nn {
 namespace {
@@ -211,7 +211,9 @@ void for_sequences(int64_t rows, const Sizes& s, const F& f) {
     f(i, std::min(most * one, rows - i));
 }
 
-struct Attend : torch::autograd::Function<Attend> {
+struct Attend {
+  static constexpr char kName[] = "Reformer";
+
   static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& q,
                         const Tensor& v, const Tensor& buckets,
                         std::vector<int64_t> sizes) {
@@ -233,7 +235,6 @@ struct Attend : torch::autograd::Function<Attend> {
   static torch::autograd::variable_list backward(
       torch::autograd::AutogradContext* ctx,
       const torch::autograd::variable_list& grads) {
-    ops::refuse_double_backward("Reformer");
     const auto saved = ctx->get_saved_variables();
     const Tensor &q = saved[0], &v = saved[1], &buckets = saved[2],
                  &y = saved[3], &shares = saved[4];
@@ -316,12 +317,13 @@ torch::Tensor ReformerImpl::forward(const torch::Tensor& x,
   const int64_t B = x.size(0), T = x.size(1);
   Sizes s = sizes_of(*this, T);
   s.chunk = std::max<int64_t>(std::min(s.chunk, T), 1);  // avoids padding
-  const Tensor q = qk(x), v = value(x);
+  const Tensor q = ops::full_precision(qk(x)),
+               v = ops::full_precision(value(x));
   const Tensor buckets = hash(q.detach().view({-1, s.d}), rotations, digits());
   if (mask.defined())
     buckets.view({s.rounds, B, T, s.heads})
         .masked_fill_(mask.cpu().view({1, B, T, 1}), -1);
-  return out(Attend::apply(q, v, buckets, pack(s)));
+  return out(ops::OnceDifferentiable<Attend>::apply(q, v, buckets, pack(s)));
 }
 
 ops::Stream ReformerImpl::start(int64_t B) const {
@@ -340,7 +342,9 @@ torch::Tensor ReformerImpl::step(const torch::Tensor& x, ops::Stream& stream) {
   const int64_t B = x.size(0), dim = options.dim();
   const Sizes s = sizes_of(*this, 1);
   const int64_t lists = s.heads * s.rounds;
-  const Tensor q = qk(x).view({B * s.heads, s.d});
+  const Tensor q = ops::full_precision(qk(x)).view({B * s.heads, s.d}),
+               v = ops::full_precision(value(x));
+  check_fits(shape_.name, stream, v);
   const Tensor bucket =
       hash(q, rotations, digits()).t().reshape({B, lists, 1}).to(at::kLong);
   const Tensor rank = stream.sums.gather(2, bucket);
@@ -352,7 +356,7 @@ torch::Tensor ReformerImpl::step(const torch::Tensor& x, ops::Stream& stream) {
                           .view({B, lists})
                           .to(q.options());
   remember(stream, at::cat({(q * inverse_length(q)).view({B, dim}), ours}, 1),
-           value(x));
+           v);
   const int64_t seen = stream.position;
   const Tensor chunks = stream.ring_k.narrow(1, 0, seen).narrow(2, dim, lists),
                now = ours.unsqueeze(1);

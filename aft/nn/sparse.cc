@@ -124,6 +124,7 @@ Tensor SparseImpl::step(const Tensor& x, ops::Stream& stream) {
   const int64_t stride = options.stride(), t = stream.position;
   const auto now = project(x);
   Tensor k, v;
+  check_fits(shape_.name, stream, now[2]);
   if (local()) {  // the order within the ring does not matter
     stream.ring_k.select(1, t % stride).copy_(now[1]);
     stream.ring_v.select(1, t % stride).copy_(now[2]);

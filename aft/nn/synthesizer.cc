@@ -81,7 +81,9 @@ torch::Tensor SynthesizerImpl::step(const torch::Tensor& x,
               "Synthesizer: step at position ", stream.position,
               " is beyond max_len = ", options.max_len());
   const int64_t B = x.size(0), heads = options.heads();
-  remember(stream, x.narrow(1, 0, 0), value(x));
+  const torch::Tensor now = ops::full_precision(value(x));
+  check_fits(shape_.name, stream, now);
+  remember(stream, x.narrow(1, 0, 0), now);
   const int64_t seen = stream.position;
   const torch::Tensor rows = at::relu(hidden(x));
   const torch::Tensor weights =

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 
 #include "aft/nn/heads.h"
 #include "aft/ops/common.h"
+#include "aft/ops/function.h"
 #include "aft/ops/pointwise.h"
 
 namespace aft::nn {
@@ -150,7 +150,9 @@ struct Plan : torch::CustomClassHolder {
   std::vector<Tile> tiles;
 };
 
-struct AttendTiles : torch::autograd::Function<AttendTiles> {
+struct AttendTiles {
+  static constexpr char kName[] = "attend_tiles";
+
   static Tensor forward(torch::autograd::AutogradContext* ctx,
                         const Tensor& qkv, int64_t heads,
                         const ops::OptionalTensor& mask,
@@ -181,7 +183,6 @@ struct AttendTiles : torch::autograd::Function<AttendTiles> {
   static torch::autograd::variable_list backward(
       torch::autograd::AutogradContext* ctx,
       const torch::autograd::variable_list& grads) {
-    ops::refuse_double_backward("attend_tiles");
     const auto saved = ctx->get_saved_variables();
     const Tensor q = saved[0][0], k = saved[0][1], v = saved[0][2],
                  padded = saved[1];
@@ -232,8 +233,9 @@ Tensor take(const Tensor& x, const std::vector<Span>& spans) {
 
 Tensor attend_tiles(const Tensor& qkv, int64_t heads, const Tensor& padded,
                     std::vector<Tile> tiles) {
-  return AttendTiles::apply(qkv, heads, ops::maybe(padded),
-                            c10::make_intrusive<Plan>(std::move(tiles)));
+  return ops::OnceDifferentiable<AttendTiles>::apply(
+      qkv, heads, ops::maybe(padded),
+      c10::make_intrusive<Plan>(std::move(tiles)));
 }
 
 Tensor attend_all(const Tensor& qkv, int64_t heads, bool causal,

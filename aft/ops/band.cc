@@ -1,10 +1,10 @@
 #include "aft/ops/band.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "aft/kernels/kernels.h"
 #include "aft/ops/composite.h"
+#include "aft/ops/function.h"
 
 namespace aft::ops {
 namespace {
@@ -56,7 +56,9 @@ kernels::BandBias<T> band_bias(const at::Tensor& u, const at::Tensor& v_pos,
   return bias;
 }
 
-struct BandFunction : torch::autograd::Function<BandFunction> {
+struct Band {
+  static constexpr char kName[] = "aft::full and aft::local";
+
   static at::Tensor forward(AutogradContext* ctx, const OptionalTensor& q_,
                             const at::Tensor& k, const at::Tensor& v,
                             const OptionalTensor& u_,
@@ -64,10 +66,9 @@ struct BandFunction : torch::autograd::Function<BandFunction> {
                             const OptionalTensor& w_,
                             const OptionalTensor& padded_, int64_t Tq,
                             int64_t window, bool window_only, bool causal,
-                            bool use_kernels, bool record, bool record_bias) {
+                            bool use_kernels, bool record) {
     const at::Tensor q = value(q_), u = value(u_), v_pos = value(v_pos_),
                      w = value(w_), padded = value(padded_);
-    ctx->saved_data["record_bias"] = record_bias;
     ctx->saved_data["Tq"] = Tq;
     ctx->saved_data["window"] = window;
     ctx->saved_data["window_only"] = window_only;
@@ -101,7 +102,6 @@ struct BandFunction : torch::autograd::Function<BandFunction> {
 
   static variable_list backward(AutogradContext* ctx,
                                 const variable_list& grads) {
-    refuse_double_backward("full and aft::local");
     const variable_list s = ctx->get_saved_variables();
     const at::Tensor &q = s[0], &k = s[1], &v = s[2], &u = s[3], &v_pos = s[4],
                      &w = s[5], &padded = s[6];
@@ -109,35 +109,39 @@ struct BandFunction : torch::autograd::Function<BandFunction> {
     const int64_t window = ctx->saved_data["window"].toInt();
     const bool window_only = ctx->saved_data["window_only"].toBool(),
                causal = ctx->saved_data["causal"].toBool();
+    const auto wanted = needed(ctx, {q, k, v, u, v_pos, w});
+    const bool bias_wanted = wanted[3] || wanted[4] || wanted[5];
     at::Tensor dq, dk, dv, du, dv_pos, dw;
     if (!ctx->saved_data["use_kernels"].toBool()) {
-      const auto g = composite::backward(dy, k, v, padded,
-                                         {u, v_pos, w, window, window_only, {}},
-                                         causal, s[7], s[8]);
+      const auto g = composite::backward(
+          dy, k, v, padded, {u, v_pos, w, window, window_only, {}}, causal,
+          s[7], s[8], {wanted[1], wanted[2], bias_wanted});
       dk = g.dk, dv = g.dv, du = g.du, dv_pos = g.dv_pos, dw = g.dw;
     } else {
+      // The kernels always compute dq, dk and dv.
       if (q.defined()) dq = at::empty_like(q);
       dk = at::empty_like(k), dv = at::empty_like(v);
-      const bool wanted = ctx->saved_data["record_bias"].toBool();
-      if (wanted && w.defined()) dw = at::zeros_like(w);
-      if (wanted && !w.defined())
-        du = at::zeros_like(u), dv_pos = at::zeros_like(v_pos);
+      if (wanted[3]) du = at::zeros_like(u);
+      if (wanted[4]) dv_pos = at::zeros_like(v_pos);
+      if (wanted[5]) dw = at::zeros_like(w);
       AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::band", [&] {
         auto bias = band_bias<scalar_t>(u, v_pos, w, window, window_only);
-        if (wanted) {
+        if (bias_wanted) {
           bias.take = [&](int64_t t0, int64_t t1, int64_t j0, int64_t j1,
                           const scalar_t* piece, int64_t ld,
                           kernels::BandSide side) {
+            const bool rows = side == kernels::BandSide::kRows;
+            if (!(rows ? du.defined() || dw.defined() : dv_pos.defined()))
+              return;
             at::NoGradGuard no_grad;  // grad mode is per thread
             const at::Tensor g =
                 at::from_blob(const_cast<scalar_t*>(piece), {t1 - t0, j1 - j0},
                               {ld, 1}, k.options());
-            const bool rows = side == kernels::BandSide::kRows;
             if (rows && dw.defined()) {
               dw.narrow(0, t0, t1 - t0).narrow(1, j0, j1 - j0).add_(g);
             } else if (rows) {
               du.narrow(0, t0, t1 - t0).addmm_(g, v_pos.narrow(0, j0, j1 - j0));
-            } else if (!dw.defined()) {
+            } else {
               dv_pos.narrow(0, j0, j1 - j0)
                   .addmm_(g.t(), u.narrow(0, t0, t1 - t0));
             }
@@ -154,8 +158,19 @@ struct BandFunction : torch::autograd::Function<BandFunction> {
       });
     }
     const at::Tensor none;
-    return {dq,   dk,   dv,   du,   dv_pos, dw,   none,
-            none, none, none, none, none,   none, none};
+    return {wanted[0] ? dq : none,
+            wanted[1] ? dk : none,
+            wanted[2] ? dv : none,
+            wanted[3] ? du : none,
+            wanted[4] ? dv_pos : none,
+            dw,
+            none,
+            none,
+            none,
+            none,
+            none,
+            none,
+            none};
   }
 };
 
@@ -182,10 +197,10 @@ at::Tensor band(const Checked& c, const PositionBias& bias, int64_t window,
                         c10::str("[T, r] = [", c.Tk, ", ", u.size(1), "]"));
   }
   const at::Tensor q = c.fused_q();
-  return c.finish(BandFunction::apply(
+  return c.finish(OnceDifferentiable<Band>::apply(
       maybe(q), c.k, c.v, maybe(u), maybe(v_pos), maybe(w), maybe(c.padded),
       c.Tq, window, window_only, c.causal, c.use_kernels(),
-      records({q, c.k, c.v, u, v_pos, w}), records({u, v_pos, w})));
+      records({q, c.k, c.v, u, v_pos, w})));
 }
 
 }  // namespace aft::ops

@@ -5,6 +5,8 @@
 
 #include <sstream>
 
+#include "aft/ops/autocast.h"
+
 namespace aft::ops {
 namespace {
 
@@ -13,10 +15,16 @@ thread_local bool composite_everywhere = false;
 const char* const kGates[] = {"sigmoid", "relu",     "tanh",     "gelu",
                               "silu",    "softplus", "identity", "none"};
 
+bool is_real(at::ScalarType type) {
+  return type == at::kFloat || type == at::kDouble || type == at::kHalf ||
+         type == at::kBFloat16;
+}
+
 void check_like(const char* op, const char* name, const at::Tensor& x,
                 const at::Tensor& k) {
-  TORCH_CHECK(x.scalar_type() == k.scalar_type(), "aft::", op, ": ", name,
-              " must have the dtype of k, ", k.scalar_type(), ", got ",
+  const bool promotes = autocast_enabled(k) && is_real(x.scalar_type());
+  TORCH_CHECK(promotes || x.scalar_type() == k.scalar_type(), "aft::", op, ": ",
+              name, " must have the dtype of k, ", k.scalar_type(), ", got ",
               x.scalar_type());
   TORCH_CHECK(x.device() == k.device(), "aft::", op, ": ", name,
               " must be on the device of k, ", k.device(), ", got ",
@@ -82,12 +90,12 @@ Checked check(const char* op, const OptionalTensor& q, const at::Tensor& k,
                 ": k must be [B, T, D] = ", shape_of(v), " like v, got ",
                 shape_of(k));
   }
-  c.dtype = k.scalar_type();
-  TORCH_CHECK(c.dtype == at::kFloat || c.dtype == at::kDouble ||
-                  c.dtype == at::kHalf || c.dtype == at::kBFloat16,
-              "aft::", op, ": k must be float, double, half or bfloat16, got ",
-              c.dtype);
+  TORCH_CHECK(is_real(k.scalar_type()), "aft::", op,
+              ": k must be float, double, half or bfloat16, got ",
+              k.scalar_type());
   check_like(op, "v", v, k);
+  if (q && q->defined()) check_like(op, "q", *q, k);
+  c.dtype = promoted_type({value(q), k, v});
   const at::ScalarType sums = c.dtype == at::kDouble ? at::kDouble : at::kFloat;
   c.k = k.to(sums).contiguous();
   c.v = v.to(sums).contiguous();
@@ -97,7 +105,6 @@ Checked check(const char* op, const OptionalTensor& q, const at::Tensor& k,
     TORCH_CHECK(q->dim() == 3 && q->size(0) == c.B && q->size(2) == c.D,
                 "aft::", op, ": q must be [B, T, D] = [", c.B, ", T, ", c.D,
                 "] to match v ", shape_of(v), ", got ", shape_of(*q));
-    check_like(op, "q", *q, k);
     c.Tq = q->size(1);
     if (c.gate != "none") c.q = q->to(sums).contiguous();
   } else {
@@ -187,12 +194,6 @@ bool records(std::initializer_list<at::Tensor> tensors) {
     if (x.defined() && x.requires_grad()) return true;
   }
   return false;
-}
-
-void refuse_double_backward(const char* op) {
-  TORCH_CHECK(!at::GradMode::is_enabled(), "aft::", op,
-              ": second derivatives are not implemented; call backward without "
-              "create_graph");
 }
 
 }  // namespace aft::ops

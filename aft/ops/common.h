@@ -99,8 +99,4 @@ inline at::Tensor value(const OptionalTensor& x) {
 /// Whether autograd records operations on any of these tensors.
 bool records(std::initializer_list<at::Tensor> tensors);
 
-/// Throws if the backward pass is itself recorded: second derivatives are not
-/// implemented.
-void refuse_double_backward(const char* op);
-
 }  // namespace aft::ops

@@ -329,7 +329,10 @@ void backward_pair(const BlockProblem& p, const Pair& pair, const State& rows,
                    const Tensor& r, const Gradients& out) {
   const Factors f(p, pair);
   const State x = cut(rows, pair.t);
-  const Tensor dk = cut(out.dk, pair.j), dv = cut(out.dv, pair.j);
+  const bool wants_k = out.dk.defined(), wants_v = out.dv.defined();
+  const auto add = [&](const Tensor& to, const Tensor& part) {
+    if (to.defined()) cut(to, pair.j).add_(part);
+  };
   // At most exp(2 kSpread + 3) if the product is safe. A row that sees only
   // padded keys may exceed this, but it contributes 0.
   const Tensor scale =
@@ -337,10 +340,14 @@ void backward_pair(const BlockProblem& p, const Pair& pair, const State& rows,
   if (f.logspace.defined())
     scale.masked_fill_(f.logspace.view({1, -1, 1, 1}), 0);
   const Tensor n = scale * x.n, d = scale.mul_(x.d);
-  const Tensor share = times(f.row.transpose(1, 2), n).mul_(f.key);
-  dv.add_(share);
-  dk.add_(p.per_head(share * f.v));
-  dk.sub_(times(f.row.transpose(1, 2), d).mul_(f.key));
+  if (wants_k || wants_v) {
+    const Tensor share = times(f.row.transpose(1, 2), n).mul_(f.key);
+    add(out.dv, share);
+    if (wants_k) {
+      add(out.dk, p.per_head(share * f.v));
+      add(out.dk, times(f.row.transpose(1, 2), d).mul_(f.key).neg_());
+    }
+  }
   Tensor dw;
   if (out.dw.defined() || out.du.defined()) {
     dw = at::bmm(n.flatten(2), (f.key * f.v).flatten(2).transpose(1, 2));
@@ -350,10 +357,11 @@ void backward_pair(const BlockProblem& p, const Pair& pair, const State& rows,
   f.for_each_logspace([&](Range t, Tensor which, Tensor e, Tensor own) {
     e.add_((own + cut(x.m, t)).unsqueeze(2)).exp_();
     const Tensor a = (cut(x.n, t) * which).unsqueeze(2);
-    dv.add_((e * a).sum(1));
+    if (wants_v) add(out.dv, (e * a).sum(1));
+    if (!wants_k && !dw.defined()) return;
     const Tensor off = f.v.unsqueeze(1) - cut(cut(r, pair.t), t).unsqueeze(2);
     e.mul_(p.per_head(off.mul_(a)));
-    dk.add_(e.sum(1));
+    if (wants_k) add(out.dk, e.sum(1));
     if (dw.defined()) cut(dw, t).add_(e.sum({3, 4}));
   });
   if (dw.defined()) add_bias_gradient(p, f.window, pair, dw, out);
@@ -372,7 +380,7 @@ Reduced forward(const Tensor& k, const Tensor& v, const Tensor& padded,
 
 Gradients backward(const Tensor& dr, const Tensor& k, const Tensor& v,
                    const Tensor& padded, const Bias& bias, bool causal,
-                   const Tensor& r, const Tensor& lse) {
+                   const Tensor& r, const Tensor& lse, const Wanted& wanted) {
   const at::NoGradGuard no_grad;
   const BlockProblem p(k, v, padded, bias, r.size(1), causal);
   const Tensor rows = p.inward(r);
@@ -385,21 +393,25 @@ Gradients backward(const Tensor& dr, const Tensor& k, const Tensor& v,
   }
   x.m.masked_fill_(x.m == kInf, -kInf);  // rows without keys give nothing
   x.d = p.per_head(x.n * rows);
-  const State far = nothing(p.k, p.v, p.Tk);
-  if (!bias.window_only) {
-    add_far(far, x, p.before + 1, true);
-    if (!causal) add_far(far, x, p.after + 1, false);
-  }
-  const Tensor share = (p.k + far.m).exp_();
   Gradients out;
-  out.dv = far.n.mul_(share);
-  out.dk = p.per_head(out.dv * p.v) - far.d.mul_(share);
-  if (bias.w.defined()) out.dw = at::zeros(bias.w.sizes(), k.options());
-  if (bias.u.defined()) out.du = at::zeros_like(bias.u);
-  if (bias.u.defined()) out.dv_pos = at::zeros_like(bias.v_pos);
+  if (wanted.k || wanted.v) {
+    const State far = nothing(p.k, p.v, p.Tk);
+    if (!bias.window_only) {
+      add_far(far, x, p.before + 1, true);
+      if (!causal) add_far(far, x, p.after + 1, false);
+    }
+    const Tensor share = (p.k + far.m).exp_(), dv = far.n.mul_(share);
+    if (wanted.k) out.dk = p.per_head(dv * p.v) - far.d.mul_(share);
+    if (wanted.v) out.dv = dv;
+  }
+  if (wanted.bias) {
+    if (bias.w.defined()) out.dw = at::zeros(bias.w.sizes(), k.options());
+    if (bias.u.defined()) out.du = at::zeros_like(bias.u);
+    if (bias.u.defined()) out.dv_pos = at::zeros_like(bias.v_pos);
+  }
   for_each_pair(p, [&](const Pair& at) { backward_pair(p, at, x, rows, out); });
-  out.dk = p.outward(out.dk);
-  out.dv = p.outward(out.dv);
+  if (wanted.k) out.dk = p.outward(out.dk);
+  if (wanted.v) out.dv = p.outward(out.dv);
   return out;
 }
 

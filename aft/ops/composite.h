@@ -40,9 +40,14 @@ Reduced forward(const at::Tensor& k, const at::Tensor& v,
                 const at::Tensor& padded, const Bias& bias, int64_t Tq,
                 bool causal);
 
-/// Shaped like k, v, u, v_pos and w; undefined if the bias has no such part.
+/// Shaped like k, v, u, v_pos and w; undefined if not wanted or if the bias has
+/// no such part.
 struct Gradients {
   at::Tensor dk, dv, du, dv_pos, dw;
+};
+/// What backward computes.
+struct Wanted {
+  bool k = true, v = true, bias = true;
 };
 
 /// The gradients of sum(dr * r). r and lse are the results of forward for the
@@ -50,6 +55,6 @@ struct Gradients {
 Gradients backward(const at::Tensor& dr, const at::Tensor& k,
                    const at::Tensor& v, const at::Tensor& padded,
                    const Bias& bias, bool causal, const at::Tensor& r,
-                   const at::Tensor& lse);
+                   const at::Tensor& lse, const Wanted& wanted = {});
 
 }  // namespace aft::ops::composite

@@ -1,9 +1,9 @@
 // aft::conv: biases of the relative position on a grid, per head.
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "aft/ops/common.h"
 #include "aft/ops/composite.h"
+#include "aft/ops/function.h"
 #include "aft/ops/ops.h"
 
 namespace aft::ops {
@@ -26,15 +26,15 @@ kernels::ConvBias<T> conv_bias(const at::Tensor& w,
   return bias;
 }
 
-struct ConvFunction : torch::autograd::Function<ConvFunction> {
+struct Conv {
+  static constexpr char kName[] = "aft::conv";
+
   static at::Tensor forward(AutogradContext* ctx, const OptionalTensor& q_,
                             const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& w, const OptionalTensor& padded_,
                             std::vector<int64_t> grid, bool window_only,
-                            bool causal, bool use_kernels, bool record,
-                            bool record_bias) {
+                            bool causal, bool use_kernels, bool record) {
     const at::Tensor q = value(q_), padded = value(padded_);
-    ctx->saved_data["record_bias"] = record_bias;
     ctx->saved_data["grid"] = grid;
     ctx->saved_data["window_only"] = window_only;
     ctx->saved_data["causal"] = causal;
@@ -66,18 +66,19 @@ struct ConvFunction : torch::autograd::Function<ConvFunction> {
 
   static variable_list backward(AutogradContext* ctx,
                                 const variable_list& grads) {
-    refuse_double_backward("conv");
     const variable_list s = ctx->get_saved_variables();
     const at::Tensor &q = s[0], &k = s[1], &v = s[2], &w = s[3], &padded = s[4];
     const at::Tensor dy = grads[0].contiguous();
     const auto grid = ctx->saved_data["grid"].toIntVector();
     const bool window_only = ctx->saved_data["window_only"].toBool(),
                causal = ctx->saved_data["causal"].toBool();
+    const auto wanted = needed(ctx, {q, k, v, w});
     at::Tensor dq, dk, dv, dw;
     if (ctx->saved_data["use_kernels"].toBool()) {
+      // The kernels always compute dq, dk and dv.
       if (q.defined()) dq = at::empty_like(q);
       dk = at::empty_like(k), dv = at::empty_like(v);
-      if (ctx->saved_data["record_bias"].toBool()) dw = at::empty_like(w);
+      if (wanted[3]) dw = at::empty_like(w);
       AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::conv", [&] {
         kernels::run_conv_backward<scalar_t>(
             at_exec(), problem<scalar_t>(q, k, v, padded, k.size(1), causal),
@@ -89,13 +90,22 @@ struct ConvFunction : torch::autograd::Function<ConvFunction> {
              dv.data_ptr<scalar_t>()});
       });
     } else {
-      const auto g = composite::backward(dy, k, v, padded,
-                                         {{}, {}, w, -1, window_only, grid},
-                                         causal, s[5], s[6]);
+      const auto g = composite::backward(
+          dy, k, v, padded, {{}, {}, w, -1, window_only, grid}, causal, s[5],
+          s[6], {wanted[1], wanted[2], wanted[3]});
       dk = g.dk, dv = g.dv, dw = g.dw;
     }
     const at::Tensor none;
-    return {dq, dk, dv, dw, none, none, none, none, none, none, none};
+    return {wanted[0] ? dq : none,
+            wanted[1] ? dk : none,
+            wanted[2] ? dv : none,
+            dw,
+            none,
+            none,
+            none,
+            none,
+            none,
+            none};
   }
 };
 
@@ -123,10 +133,9 @@ at::Tensor conv(const OptionalTensor& q, const at::Tensor& k,
   std::vector<int64_t> any(dims + 1, -1);
   const at::Tensor parameter = c.parameter("w", w, any, "[H, kernel...]");
   const at::Tensor gate = c.fused_q();
-  return c.finish(ConvFunction::apply(
+  return c.finish(OnceDifferentiable<Conv>::apply(
       maybe(gate), c.k, c.v, parameter, maybe(c.padded), grid, window_only,
-      c.causal, c.use_kernels(), records({gate, c.k, c.v, parameter}),
-      records({parameter})));
+      c.causal, c.use_kernels(), records({gate, c.k, c.v, parameter})));
 }
 
 }  // namespace aft::ops

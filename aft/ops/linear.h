@@ -14,12 +14,13 @@ class PackedWeights {
  public:
   PackedWeights() = default;
   /// weight [outputs, inputs], bias [outputs] or undefined. Copies both. Stays
-  /// undefined unless they are float or double on the CPU.
+  /// undefined unless they are float or double on the CPU. Throws c10::Error if
+  /// the shapes, types or devices do not match.
   PackedWeights(const at::Tensor& weight, const at::Tensor& bias);
 
   bool defined() const { return packed_.defined(); }
   /// f(x w^T + b): x [..., inputs] to [..., outputs]. `then` selects f. Throws
-  /// c10::Error for any other type or size.
+  /// c10::Error for any other type, device or size.
   at::Tensor operator()(const at::Tensor& x,
                         kernels::Then then = kernels::Then::kStore) const;
   /// into += x w^T + b. into [..., outputs] must be contiguous.

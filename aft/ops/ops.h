@@ -4,14 +4,22 @@
 //   y_t = gate(q_t) * sum_j exp(k_j + w_tj) v_j / sum_j exp(k_j + w_tj)
 //
 // Shapes: q [B, Tq, D] or absent (no gate), k and v [B, Tk, D], y [B, Tq, D].
-// Types: float, double, half or bfloat16; the 16-bit types accumulate in float.
+// Types: q, k, v and y have one type, float, double, half or bfloat16; the
+// 16-bit types accumulate in float. Biases have any floating type.
 // Devices: any. The CPU has its own kernels, other devices use the composite
 // path.
+// Autocast: q, k and v may have different floating types, and are converted to
+// the widest, as by autocast's `promote`. Autocast has no other effect on the
+// operators, in forward and backward.
 //
-// Differentiable once, in q, k, v and the biases. Memory O(B T D). Causality is
-// bit-exact. Results are finite for every finite input, and deterministic for a
-// fixed number of threads. Invalid arguments throw c10::Error, which names the
-// operator, the argument, what was expected and what was found.
+// Differentiable once, in q, k, v and the biases. With create_graph, only
+// differentiating the gradients again is an error. Computes only the gradients
+// of biases that are needed; on the composite path this holds for all inputs,
+// whereas the kernels always compute those of q, k and v. Memory O(B T D).
+// Causality is bit-exact. Results are finite for every finite input, and
+// deterministic for a fixed number of threads. Invalid arguments throw
+// c10::Error, which names the operator, the argument, what was expected and
+// what was found.
 #pragma once
 
 #include <ATen/core/Tensor.h>

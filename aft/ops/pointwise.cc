@@ -2,10 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "aft/kernels/pointwise.h"
 #include "aft/ops/common.h"
+#include "aft/ops/function.h"
 
 namespace aft::ops {
 namespace {
@@ -63,7 +63,9 @@ at::Tensor gelu_backward(const at::Tensor& h, const at::Tensor& bias,
   return db.sum(0);
 }
 
-struct Mlp : torch::autograd::Function<Mlp> {
+struct Mlp {
+  static constexpr char kName[] = "aft::mlp";
+
   /// x is [rows, n].
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const at::Tensor& w1, const at::Tensor& b1,
@@ -75,15 +77,22 @@ struct Mlp : torch::autograd::Function<Mlp> {
 
   static variable_list backward(AutogradContext* ctx,
                                 const variable_list& grads) {
-    refuse_double_backward("mlp");
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &h = saved[1], &w1 = saved[2],
                      &b1 = saved[3], &w2 = saved[4];
+    const auto wanted = needed(ctx, {x, w1, b1, w2, w2});  // as (..., w2, b2)
     const at::Tensor dy = grads[0].contiguous();
-    const at::Tensor dw2 = at::mm(dy.t(), gelu(h, b1));
-    at::Tensor g = at::mm(dy, w2);
-    const at::Tensor db1 = gelu_backward(h, b1, g);
-    return {at::mm(g, w1), at::mm(g.t(), x), db1, dw2, dy.sum(0)};
+    at::Tensor dx, dw1, db1, dw2, db2;
+    if (wanted[4]) db2 = dy.sum(0);
+    if (wanted[3]) dw2 = at::mm(dy.t(), gelu(h, b1));
+    if (wanted[0] || wanted[1] || wanted[2]) {
+      at::Tensor g = at::mm(dy, w2);
+      const at::Tensor db = gelu_backward(h, b1, g);
+      if (wanted[2]) db1 = db;
+      if (wanted[1]) dw1 = at::mm(g.t(), x);
+      if (wanted[0]) dx = at::mm(g, w1);
+    }
+    return {dx, dw1, db1, dw2, db2};
   }
 };
 
@@ -137,7 +146,9 @@ at::Tensor drop(const at::Tensor& x, const at::Tensor& r, double p,
   return y;
 }
 
-struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
+struct DropoutAdd {
+  static constexpr char kName[] = "aft::dropout_add";
+
   static at::Tensor forward(AutogradContext* ctx, const OptionalTensor& r,
                             const at::Tensor& x, double p, int64_t seed) {
     ctx->saved_data["p"] = p;
@@ -149,13 +160,15 @@ struct DropoutAdd : torch::autograd::Function<DropoutAdd> {
 
   static variable_list backward(AutogradContext* ctx,
                                 const variable_list& grads) {
-    refuse_double_backward("dropout_add");
     const at::Tensor dy = grads[0].contiguous(), none;
-    const at::Tensor dx =
-        drop(dy, none, ctx->saved_data["p"].toDouble(),
-             static_cast<uint64_t>(ctx->saved_data["seed"].toInt()),
-             ctx->saved_data["row"].toInt());
-    return {ctx->saved_data["residual"].toBool() ? dy : none, dx, none, none};
+    const auto wanted =
+        needed(ctx, {ctx->saved_data["residual"].toBool() ? dy : none, dy});
+    at::Tensor dx;
+    if (wanted[1])
+      dx = drop(dy, none, ctx->saved_data["p"].toDouble(),
+                static_cast<uint64_t>(ctx->saved_data["seed"].toInt()),
+                ctx->saved_data["row"].toInt());
+    return {wanted[0] ? dy : none, dx, none, none};
   }
 };
 
@@ -177,7 +190,8 @@ at::Tensor softmax(const at::Tensor& x) {
 
 at::Tensor affine(const at::Tensor& x, const at::Tensor& w,
                   const at::Tensor& b) {
-  if (x.dim() == 2 && x.size(0) == 1 && x.size(1) == w.size(-1)) {
+  if (x.dim() == 2 && x.size(0) == 1 && x.size(1) == w.size(-1) &&
+      !autocast_enabled(x)) {
     const at::Tensor row = x.squeeze(0);
     return (b.defined() ? at::addmv(b, w, row) : at::mv(w, row)).unsqueeze(0);
   }
@@ -194,18 +208,21 @@ at::Tensor mlp(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& b1,
               "and b2 [n'], m >= 1, got ",
               shape_of(x), ", ", shape_of(w1), ", ", shape_of(b1), ", ",
               shape_of(w2), " and ", shape_of(b2));
+  const bool autocast = autocast_enabled(x);
   for (const at::Tensor& p : {w1, b1, w2, b2}) {
-    TORCH_CHECK(p.scalar_type() == x.scalar_type() && p.device() == x.device(),
+    TORCH_CHECK((autocast || p.scalar_type() == x.scalar_type()) &&
+                    p.device() == x.device(),
                 "aft::mlp: weights must have the type and device of x, ",
                 x.scalar_type(), " on ", x.device(), ", got ", p.scalar_type(),
                 " on ", p.device());
   }
-  if (!has_kernels(x))
+  if (autocast || !has_kernels(x))
     return at::linear(at::gelu(at::linear(x, w1, b1)), w2, b2);
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = w2.size(0);
-  return Mlp::apply(x.reshape({-1, w1.size(1)}).contiguous(), w1,
-                    b1.contiguous(), w2, b2)
+  return OnceDifferentiable<Mlp>::apply(
+             x.reshape({-1, w1.size(1)}).contiguous(), w1, b1.contiguous(), w2,
+             b2)
       .view(shape);
 }
 
@@ -217,16 +234,20 @@ at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x,
                        double p, uint64_t seed) {
   TORCH_CHECK(p >= 0 && p < 1, "aft::dropout_add: p must be in [0, 1), got ",
               p);
+  const bool autocast = autocast_enabled(x);
   TORCH_CHECK(
-      !residual.defined() || (residual.sizes() == x.sizes() &&
-                              residual.scalar_type() == x.scalar_type()),
-      "aft::dropout_add: residual must have the shape and type of x, ",
-      shape_of(x), " ", x.scalar_type(), ", got ",
-      residual.defined() ? shape_of(residual) : "nothing");
+      !residual.defined() ||
+          (residual.sizes() == x.sizes() && residual.device() == x.device() &&
+           (autocast || residual.scalar_type() == x.scalar_type())),
+      "aft::dropout_add: residual must have the shape, type and device of x, ",
+      shape_of(x), " ", x.scalar_type(), " on ", x.device(), ", got ",
+      shape_of(residual), " ", residual.scalar_type(), " on ",
+      residual.device());
   if (p == 0) return residual.defined() ? residual + x : x;
-  return DropoutAdd::apply(
-      residual.defined() ? OptionalTensor(residual.contiguous()) : c10::nullopt,
-      x.contiguous(), p, static_cast<int64_t>(seed));
+  const at::ScalarType type = promoted_type({residual, x});
+  return OnceDifferentiable<DropoutAdd>::apply(
+      maybe(residual.defined() ? residual.to(type).contiguous() : residual),
+      x.to(type).contiguous(), p, static_cast<int64_t>(seed));
 }
 
 }  // namespace aft::ops

@@ -1,6 +1,7 @@
 // Memory-saving versions of the layers between the operators of a network: the
 // MLP, and dropout with the residual connection. Differentiable once. Also the
-// softmax of tiled attention.
+// softmax of tiled attention. Under autocast, the linear layers are autocast's
+// and all types may be mixed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +18,8 @@ at::Tensor affine(const at::Tensor& x, const at::Tensor& w,
 
 /// gelu(x w1^T + b1) w2^T + b2 with gelu(x) = x Phi(x): x [..., n], w1 [m, n],
 /// b1 [m], w2 [n', m], b2 [n'], all of one floating type. Keeps x and x w1^T
-/// for backward, and recomputes the rest. Throws c10::Error.
+/// for backward, and recomputes the rest; under autocast ATen keeps what it
+/// needs. Throws c10::Error.
 at::Tensor mlp(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& b1,
                const at::Tensor& w2, const at::Tensor& b2);
 

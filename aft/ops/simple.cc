@@ -1,10 +1,10 @@
 // aft::simple: w = 0.
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "aft/kernels/kernels.h"
 #include "aft/ops/common.h"
 #include "aft/ops/composite.h"
+#include "aft/ops/function.h"
 #include "aft/ops/ops.h"
 
 namespace aft::ops {
@@ -19,7 +19,9 @@ composite::Bias no_bias() {
   return bias;
 }
 
-struct SimpleFunction : torch::autograd::Function<SimpleFunction> {
+struct Simple {
+  static constexpr char kName[] = "aft::simple";
+
   static at::Tensor forward(AutogradContext* ctx, const OptionalTensor& q_,
                             const at::Tensor& k, const at::Tensor& v,
                             const OptionalTensor& padded_, int64_t Tq,
@@ -50,15 +52,16 @@ struct SimpleFunction : torch::autograd::Function<SimpleFunction> {
 
   static variable_list backward(AutogradContext* ctx,
                                 const variable_list& grads) {
-    refuse_double_backward("simple");
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2],
                      &padded = saved[3];
     const at::Tensor dy = grads[0].contiguous();
     const int64_t Tq = ctx->saved_data["Tq"].toInt();
     const bool causal = ctx->saved_data["causal"].toBool();
+    const auto wanted = needed(ctx, {q, k, v});
     at::Tensor dq, dk, dv;
     if (ctx->saved_data["use_kernels"].toBool()) {
+      // The kernels always compute all three.
       if (q.defined()) dq = at::empty_like(q);
       dk = at::empty_like(k), dv = at::empty_like(v);
       AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::simple", [&] {
@@ -69,12 +72,20 @@ struct SimpleFunction : torch::autograd::Function<SimpleFunction> {
              dv.data_ptr<scalar_t>()});
       });
     } else {
-      const auto g = composite::backward(dy, k, v, padded, no_bias(), causal,
-                                         saved[4], saved[5]);
+      const auto g =
+          composite::backward(dy, k, v, padded, no_bias(), causal, saved[4],
+                              saved[5], {wanted[1], wanted[2]});
       dk = g.dk, dv = g.dv;
     }
     const at::Tensor none;
-    return {dq, dk, dv, none, none, none, none, none};
+    return {wanted[0] ? dq : none,
+            wanted[1] ? dk : none,
+            wanted[2] ? dv : none,
+            none,
+            none,
+            none,
+            none,
+            none};
   }
 };
 
@@ -84,7 +95,7 @@ at::Tensor simple(const OptionalTensor& q, const at::Tensor& k,
                   const at::Tensor& v, const Common& common) {
   const Checked c = check("simple", q, k, v, common);
   const at::Tensor fused_q = c.fused_q();
-  return c.finish(SimpleFunction::apply(
+  return c.finish(OnceDifferentiable<Simple>::apply(
       maybe(fused_q), c.k, c.v, maybe(c.padded), c.Tq, c.causal,
       c.use_kernels(), records({fused_q, c.k, c.v})));
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "aft/kernels/kernels.h"
+#include "aft/ops/autocast.h"
 #include "aft/ops/common.h"
 
 namespace aft::ops {
@@ -106,6 +107,14 @@ int64_t Stream::bytes() const {
 
 Stream start_stream(int64_t B, int64_t D, int64_t window,
                     const at::TensorOptions& options) {
+  const at::ScalarType type = at::typeMetaToScalarType(options.dtype());
+  TORCH_CHECK(type == at::kFloat || type == at::kDouble,
+              "aft::start_stream: the type must be float or double, got ",
+              type);
+  TORCH_CHECK(B >= 1 && D >= 1 && window >= 0,
+              "aft::start_stream: B and D must be 1 or more and window 0 or "
+              "more, got ",
+              B, ", ", D, " and ", window);
   Stream s;
   s.sums = at::zeros({B, 3, D}, options);
   if (window > 0)
@@ -116,19 +125,37 @@ Stream start_stream(int64_t B, int64_t D, int64_t window,
 
 at::Tensor step(Stream& stream, const at::Tensor& q, const at::Tensor& k,
                 const at::Tensor& v, const at::Tensor& w, bool window_only) {
-  at::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
+  const NoAutocast no_autocast;
   TORCH_CHECK(stream.sums.defined(), "aft::step: the stream was not started");
   const int64_t B = stream.sums.size(0), D = stream.sums.size(2);
   const at::ScalarType type = stream.sums.scalar_type();
-  const auto checked = [&](const char* name, const at::Tensor& x) {
-    if (!x.defined()) return x;
-    TORCH_CHECK(x.dim() == 2 && x.size(0) == B && x.size(1) == D,
-                "aft::step: ", name, " must be [B, D] = [", B, ", ", D,
-                "], got ", shape_of(x));
+  const at::Device device = stream.sums.device();
+  for (const at::Tensor* ring : {&stream.ring_k, &stream.ring_v})
+    TORCH_CHECK(!ring->defined() ||
+                    (ring->scalar_type() == type && ring->device() == device),
+                "aft::step: the stream must have one type and device, got ",
+                type, " on ", device, " and ", ring->scalar_type(), " on ",
+                ring->device());
+  const auto converted = [&](const char* name, const at::Tensor& x) {
+    TORCH_CHECK(x.device() == device, "aft::step: ", name,
+                " must be on the device of the stream, ", device, ", got ",
+                x.device());
+    TORCH_CHECK(x.is_floating_point() &&
+                    at::promote_types(x.scalar_type(), type) == type,
+                "aft::step: ", name,
+                " must have the type of the stream or a narrower one, ", type,
+                ", got ", x.scalar_type());
     return x.to(type).contiguous();
   };
-  const at::Tensor query = checked("q", q), key = checked("k", k),
-                   value = checked("v", v);
+  const auto checked = [&](const char* name, const at::Tensor& x) {
+    TORCH_CHECK(x.defined() && x.dim() == 2 && x.size(0) == B && x.size(1) == D,
+                "aft::step: ", name, " must be [B, D] = [", B, ", ", D,
+                "], got ", x.defined() ? shape_of(x) : "nothing");
+    return converted(name, x);
+  };
+  const at::Tensor query = q.defined() ? checked("q", q) : q,
+                   key = checked("k", k), value = checked("v", v);
   const int64_t count = std::min(stream.position + 1, window_of(stream));
   at::Tensor bias = w;
   if (w.defined()) {
@@ -136,7 +163,7 @@ at::Tensor step(Stream& stream, const at::Tensor& q, const at::Tensor& k,
                     w.size(0) == count,
                 "aft::step: w must be [count] or [count, D] with count = ",
                 count, " and D = ", D, ", got ", shape_of(w));
-    bias = w.to(type).contiguous();
+    bias = converted("w", w);
   }
   at::Tensor y = at::empty({B, D}, stream.sums.options());
   if (stream.sums.device().is_cpu()) {

@@ -21,7 +21,7 @@ struct Stream {
 };
 
 /// Returns an empty stream. window: 0 for simple, the maximum length for full.
-/// Type float or double.
+/// Type float or double. Throws c10::Error.
 Stream start_stream(int64_t B, int64_t D, int64_t window,
                     const at::TensorOptions& options);
 
@@ -29,7 +29,9 @@ Stream start_stream(int64_t B, int64_t D, int64_t window,
 /// with a sigmoid gate. w holds the biases of the keys now in the window,
 /// oldest first and the current one last: undefined (none), [count] or [count,
 /// D], with count = min(position + 1, window). If window_only, keys that leave
-/// the window are forgotten. Not recorded by autograd. Throws c10::Error.
+/// the window are forgotten. q, k, v and w are on the device of the stream; y
+/// has the type of the stream, and they have it or a narrower one. Not recorded
+/// by autograd, not affected by autocast. Throws c10::Error.
 at::Tensor step(Stream& stream, const at::Tensor& q, const at::Tensor& k,
                 const at::Tensor& v, const at::Tensor& w,
                 bool window_only = false);

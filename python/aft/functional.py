@@ -14,9 +14,14 @@ gate: act, one of "sigmoid", "relu", "tanh", "gelu", "silu", "softplus",
     "identity" (act(q) = q) and "none" (q is ignored).
 
 Returns y [B, Tq, D]. q, k and v have one dtype, which is that of y; half and
-bfloat16 are accumulated in float. Biases may have any floating dtype. Results
-are finite for every finite input, including keys of 1e4. Differentiable once,
-in q, k, v and all biases. Memory is O(B T D).
+bfloat16 are accumulated in float. Under autocast they may have different
+floating dtypes, and are converted to the widest; autocast has no other effect.
+Biases may have any floating dtype. Results are finite for every finite input,
+including keys of 1e4. Memory is O(B T D).
+
+Differentiable once, in q, k, v and all biases: create_graph=True works, but
+differentiating the gradients again raises RuntimeError. Gradients of biases
+that do not require them are not computed.
 
 Raises RuntimeError, with the operator, the argument, what was expected and what
 was found, if shapes, dtypes or devices do not match or the gate is unknown.

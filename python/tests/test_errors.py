@@ -83,8 +83,13 @@ class TestOperators(unittest.TestCase):
     def test_second_derivatives(self):
         x = self.q.requires_grad_()
         y = aft.simple(x, x, x)
+        first = torch.autograd.grad(y.sum(), x, retain_graph=True)[0]
+        again = torch.autograd.grad(y.sum(), x, create_graph=True)[0]
+        self.assertTrue(torch.equal(first, again))
         with self.assertRaisesRegex(RuntimeError, "aft::simple: second deriv"):
-            torch.autograd.grad(y.sum(), x, create_graph=True)
+            torch.autograd.grad(again.sum(), x, retain_graph=True)
+        with self.assertRaisesRegex(RuntimeError, "aft::simple: second deriv"):
+            (again.square().sum() + y.sum()).backward()
 
 
 class TestLayers(unittest.TestCase):

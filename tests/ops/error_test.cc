@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "aft/ops/stream.h"
 #include "tests/ops/calls.h"
 
 namespace aft::ops {
@@ -258,6 +259,40 @@ TEST(Error, ConvGridsAndKernels) {
       {op, "q", "6", "5"});
   // Even kernel sizes are valid if causal.
   EXPECT_NO_THROW(call(heads, ones({2, 4}), {6}, causal())());
+}
+
+TEST(Error, Steps) {
+  const auto plain = at::TensorOptions(at::kFloat);
+  const char* const op = "aft::step";
+  const Tensor x = ones({2, 4}), wide = ones({2, 4}, at::kDouble),
+               far = meta({2, 4});
+  Stream stream = start_stream(2, 4, 3, plain);
+  const auto call = [&](const Tensor& q_, const Tensor& k_, const Tensor& v_,
+                        const Tensor& w_ = {}) {
+    return [&stream, q_, k_, v_, w_] { step(stream, q_, k_, v_, w_); };
+  };
+  expect_error(call(x, Tensor(), x), {op, " k ", "[2, 4]", "nothing"});
+  expect_error(call(x, x, Tensor()), {op, " v ", "[2, 4]", "nothing"});
+  expect_error(call(x, ones({2, 5}), x), {op, " k ", "[2, 4]", "[2, 5]"});
+  expect_error(call(far, x, x), {op, " q ", "cpu", "meta"});
+  expect_error(call(x, far, x), {op, " k ", "cpu", "meta"});
+  expect_error(call(x, x, x, meta({1})), {op, " w ", "cpu", "meta"});
+  expect_error(call(wide, x, x), {op, " q ", "Float", "Double"});
+  expect_error(call(x, x, wide), {op, " v ", "Float", "Double"});
+  expect_error(call(x, ones({2, 4}, at::kInt), x), {op, " k ", "Float", "Int"});
+  expect_error(call(x, x, x, ones({1}, at::kLong)),
+               {op, " w ", "Float", "Long"});
+  expect_error(call(x, x, x, ones({2})), {op, " w ", "count = 1", "[2]"});
+  EXPECT_EQ(stream.position, 0);
+  EXPECT_NO_THROW(call(ones({2, 4}, at::kHalf), x, x)());
+  EXPECT_EQ(stream.position, 1);
+  stream.ring_k = stream.ring_k.to(at::kDouble);
+  expect_error(call(x, x, x), {op, "stream", "Float", "Double"});
+  const char* const start = "aft::start_stream";
+  expect_error([&] { start_stream(2, 4, 3, plain.dtype(at::kHalf)); },
+               {start, "float or double", "Half"});
+  expect_error([&] { start_stream(0, 4, 3, plain); }, {start, "0, 4 and 3"});
+  expect_error([&] { start_stream(2, 4, -1, plain); }, {start, "2, 4 and -1"});
 }
 
 // The schemas reject invalid arguments as well.

@@ -1,10 +1,18 @@
 // Gradients: finite differences in double, every gate against ATen, any subset
-// of the inputs, and no second derivatives.
+// of the inputs, without computing the others, and no second derivatives.
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <cmath>
 #include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "tests/ops/calls.h"
 
@@ -237,7 +245,9 @@ TEST(Gradient, RetainedGraphs) {
   }
 }
 
-TEST(Gradient, SecondDerivativesAreRejected) {
+// With create_graph, the gradients are the same; only their own derivatives are
+// an error, whether or not the gradient of the result is a constant.
+TEST(Gradient, OnlySecondDerivativesAreRejected) {
   for (bool composite : {false, true}) {
     std::optional<CompositeGuard> guard;
     if (composite) guard.emplace();
@@ -245,15 +255,137 @@ TEST(Gradient, SecondDerivativesAreRejected) {
       SCOPED_TRACE(call.name);
       Tensors t = tensors(call, at::kFloat);
       t.requires_grad();
+      std::vector<Tensor> inputs;
+      for (Tensor* x : t.differentiable()) inputs.push_back(*x);
+      const auto gradients = [&](const Tensor& dy, bool create_graph) {
+        return torch::autograd::grad({apply(call, t)}, inputs, {dy},
+                                     /*retain_graph=*/true, create_graph);
+      };
+      const auto plain = gradients(t.dy, false);
+      for (const bool constant : {true, false}) {
+        const Tensor dy = t.dy.clone().requires_grad_(!constant);
+        const auto recorded = gradients(dy, true);
+        ASSERT_EQ(recorded.size(), plain.size());
+        for (size_t i = 0; i < plain.size(); ++i) {
+          EXPECT_TRUE(at::equal(recorded[i], plain[i])) << i;
+          EXPECT_TRUE(recorded[i].requires_grad()) << i;
+        }
+        // The gradient of the gate, which ATen computes on the composite path,
+        // needs the operator's result, but not its gradients.
+        for (size_t i = composite ? 1 : 0; i < plain.size(); ++i) {
+          try {
+            torch::autograd::grad({recorded[i].sum()}, {inputs[1]}, {},
+                                  /*retain_graph=*/true);
+            ADD_FAILURE() << "no error, argument " << i;
+          } catch (const c10::Error& error) {
+            const std::string message = error.what_without_backtrace();
+            EXPECT_NE(message.find("aft::"), std::string::npos) << message;
+            EXPECT_NE(message.find("second derivatives are not implemented"),
+                      std::string::npos)
+                << message;
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Counts the calls of ATen operators in all threads.
+class Counter {
+ public:
+  Counter() {
+    counts().clear();
+    handle_ = at::addGlobalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction& f)
+                                       -> std::unique_ptr<at::ObserverContext> {
+          const std::lock_guard<std::mutex> lock(mutex());
+          ++counts()[f.name()];
+          return nullptr;
+        }));
+  }
+  ~Counter() { at::removeCallback(handle_); }
+  int64_t operator[](const std::string& name) const {
+    const std::lock_guard<std::mutex> lock(mutex());
+    return counts()[name];
+  }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  static std::map<std::string, int64_t>& counts() {
+    static std::map<std::string, int64_t> all;
+    return all;
+  }
+  at::CallbackHandle handle_;
+};
+
+// Nothing is returned for inputs that are frozen.
+TEST(Gradient, FrozenInputsGetNone) {
+  for (const Call& call : calls(true)) {
+    SCOPED_TRACE(call.name);
+    const size_t n = tensors(call, at::kFloat).differentiable().size();
+    for (size_t only = 0; only < n; ++only) {
+      Tensors t = tensors(call, at::kFloat);
+      t.differentiable()[only]->requires_grad_(true);
       const Tensor y = apply(call, t);
-      try {
-        y.backward(t.dy, /*retain_graph=*/true, /*create_graph=*/true);
-        ADD_FAILURE() << "no error";
-      } catch (const c10::Error& error) {
-        const std::string message = error.what_without_backtrace();
-        EXPECT_NE(message.find("aft::"), std::string::npos) << message;
-        EXPECT_NE(message.find("second derivative"), std::string::npos)
-            << message;
+      const auto all = (*y.grad_fn())({t.dy});
+      ASSERT_GE(all.size(), n);
+      for (size_t i = 0; i < all.size(); ++i)
+        EXPECT_EQ(all[i].defined(), i == only) << i << ", only " << only;
+    }
+  }
+}
+
+// Gradients of biases are computed only if this backward pass needs them, and
+// on the composite path also those of k and v. (The kernels always compute dq,
+// dk and dv.)
+TEST(Gradient, ComputesOnlyWhatIsNeeded) {
+  for (bool composite : {false, true}) {
+    std::optional<CompositeGuard> guard;
+    if (composite) guard.emplace();
+    for (const Call& call : calls(true)) {
+      SCOPED_TRACE(call.name + (composite ? " composite" : ""));
+      Tensors t = tensors(call, at::kFloat);
+      t.requires_grad();
+      const Tensor y = apply(call, t);
+      // Calls of ATen for all gradients, and for that of one input.
+      const auto count = [&](const std::vector<Tensor>& inputs,
+                             std::initializer_list<const char*> names) {
+        const Counter counter;
+        torch::autograd::grad({y}, inputs, {t.dy}, /*retain_graph=*/true);
+        int64_t sum = 0;
+        for (const char* name : names) sum += counter[name];
+        return sum;
+      };
+      std::vector<Tensor> all;
+      for (Tensor* x : t.differentiable()) all.push_back(*x);
+      const bool factors = t.u.defined(),
+                 conv = call.op.kind == Operator::kConv,
+                 biased = factors || t.w.defined();
+      if (composite) {
+        const auto products = [&](const std::vector<Tensor>& inputs) {
+          return count(inputs, {"aten::bmm", "aten::baddbmm_"});
+        };
+        // dv takes one product per block, dk another, dw two more.
+        EXPECT_EQ(2 * products({t.v}), products({t.k}));
+        if (biased) {
+          EXPECT_EQ(count({t.k, t.v}, {"aten::baddbmm_"}), 0);
+          EXPECT_EQ(2 * products({t.k}), products(all));
+          EXPECT_EQ(2 * products({all.back()}), products(all));
+        }
+      } else if (conv) {
+        EXPECT_EQ(count(all, {"aten::empty_like"}), 4);
+        EXPECT_EQ(count({t.q, t.k, t.v}, {"aten::empty_like"}), 3);
+      } else if (biased) {
+        const std::initializer_list<const char*> dw = {"aten::addmm_",
+                                                       "aten::add_"};
+        EXPECT_EQ(count({t.q, t.k, t.v}, dw), 0);
+        EXPECT_GT(count({all.back()}, dw), 0);
+        if (factors) {
+          EXPECT_EQ(count({t.u}, dw) + count({t.v_pos}, dw), count(all, dw));
+        }
       }
     }
   }

@@ -116,6 +116,25 @@ TEST(PackedWeights, RejectsInvalidArguments) {
         layer.add(at::randn({2, 4}), turned);
       },
       "into must be contiguous");
+  const auto far = at::TensorOptions(at::kFloat).device(at::kMeta);
+  expect_error([&] { layer(at::empty({2, 4}, far)); }, "on cpu, got Float");
+  expect_error([&] { layer(at::Tensor()); }, "got nothing");
+  expect_error([&] { PackedWeights()(at::zeros({2, 4})); }, "are not packed");
+  at::Tensor wide = at::zeros({2, 5}, at::kDouble),
+             away = at::empty({2, 5}, far);
+  for (at::Tensor* into : {&wide, &away})
+    expect_error(
+        [&] {
+          layer.add(at::zeros({2, 4}), *into);
+        },
+        "into must be contiguous Float [2, 5] on cpu");
+  const at::Tensor w = at::zeros({5, 4});
+  for (const at::Tensor& bias :
+       {at::zeros({4}), at::zeros({5}, at::kDouble), at::empty({5}, far)})
+    expect_error([&] { PackedWeights(w, bias); },
+                 "bias must be Float [5] on cpu like weight");
+  expect_error([&] { PackedWeights(at::zeros({5}), {}); },
+               "weight must be [outputs, inputs]");
   // Types without a kernel are not packed.
   EXPECT_FALSE(PackedWeights(at::zeros({5, 4}, at::kHalf), {}).defined());
 }
