@@ -34,6 +34,7 @@ struct PerformerOptions {
   template <class Self, class F>
   static void fields(Self& s, const F& f) {
     f("heads", s.heads()), f("features", s.features());
+    f("redraw_every", s.redraw_every());
   }
   TORCH_ARG(int64_t, dim);
   TORCH_ARG(int64_t, heads);

@@ -226,6 +226,17 @@ TEST(Performer, RedrawDependsOnlyOnTheSeed) {
   EXPECT_TRUE(torch::equal(m->omega, tenth));
 }
 
+TEST(Performer, TheIntervalOfRedrawsIsAConfigurationKey) {
+  MixerOptions options;
+  options.kind = "performer", options.dim = 8, options.max_len = 9;
+  options.values = {{"heads", int64_t{2}}, {"redraw_every", int64_t{0}}};
+  const auto m = std::dynamic_pointer_cast<PerformerImpl>(make_mixer(options));
+  ASSERT_TRUE(m);
+  EXPECT_EQ(m->options.redraw_every(), 0);
+  EXPECT_EQ(performer_kind().defaults.at("redraw_every"),
+            OptionValue(int64_t{1000}));
+}
+
 TEST(Performer, BackwardUsesTheFeaturesOfItsForward) {
   torch::manual_seed(12);
   Performer m(PerformerOptions(8, 2).causal(true).redraw_every(1));
