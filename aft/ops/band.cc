@@ -90,7 +90,7 @@ struct Band {
     }
     AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::band", [&] {
       kernels::run_band<scalar_t>(
-          at_exec(), problem<scalar_t>(q, k, v, padded, Tq, causal),
+          at_exec(y), problem<scalar_t>(q, k, v, padded, Tq, causal),
           band_bias<scalar_t>(u, v_pos, w, window, window_only),
           y.data_ptr<scalar_t>(),
           {q.defined() ? data<scalar_t>(r) : nullptr, data<scalar_t>(den),
@@ -148,7 +148,7 @@ struct Band {
           };
         }
         kernels::run_band_backward<scalar_t>(
-            at_exec(),
+            at_exec(dy),
             problem<scalar_t>(q, k, v, padded, ctx->saved_data["Tq"].toInt(),
                               causal),
             bias, dy.data_ptr<scalar_t>(),

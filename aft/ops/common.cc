@@ -173,13 +173,16 @@ at::Tensor Checked::finish(const at::Tensor& y) const {
   return out.to(dtype);
 }
 
-kernels::Exec at_exec() {
-  kernels::Exec exec;
-  exec.threads = at::get_num_threads();
-  exec.parallel = [](int64_t n,
-                     const std::function<void(int64_t, int64_t)>& f) {
-    at::parallel_for(0, n, 1, f);
-  };
+kernels::Exec at_exec(const at::Tensor& y) {
+  constexpr int64_t kSmall = 1 << 14;  // two threads take as long as one
+  kernels::Exec exec = kernels::Exec::serial();
+  if (y.numel() >= kSmall) {
+    exec.threads = at::get_num_threads();
+    exec.parallel = [](int64_t n,
+                       const std::function<void(int64_t, int64_t)>& f) {
+      at::parallel_for(0, n, 1, f);
+    };
+  }
   exec.allocate = [](size_t bytes) -> std::shared_ptr<void> {
     auto memory = std::make_shared<at::Tensor>(
         at::empty({static_cast<int64_t>(bytes)}, at::kByte));

@@ -60,8 +60,9 @@ void check_gate(const std::string& where, const std::string& gate);
 /// For example "[2, 3]".
 std::string shape_of(const at::Tensor& x);
 
-/// Runs kernels on ATen's threads and allocator.
-kernels::Exec at_exec();
+/// Runs kernels on ATen's threads and allocator. y: the result, or a tensor of
+/// its size; if it is small, one thread is faster than starting several.
+kernels::Exec at_exec(const at::Tensor& y);
 
 /// Wraps contiguous tensors in a kernels::Problem. q and padded may be
 /// undefined.

@@ -54,7 +54,7 @@ struct Conv {
     }
     AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::conv", [&] {
       kernels::run_conv<scalar_t>(
-          at_exec(), problem<scalar_t>(q, k, v, padded, T, causal),
+          at_exec(y), problem<scalar_t>(q, k, v, padded, T, causal),
           conv_bias<scalar_t>(w, grid, window_only, nullptr),
           y.data_ptr<scalar_t>(),
           {q.defined() ? data<scalar_t>(r) : nullptr, data<scalar_t>(den),
@@ -81,7 +81,7 @@ struct Conv {
       if (wanted[3]) dw = at::empty_like(w);
       AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::conv", [&] {
         kernels::run_conv_backward<scalar_t>(
-            at_exec(), problem<scalar_t>(q, k, v, padded, k.size(1), causal),
+            at_exec(dy), problem<scalar_t>(q, k, v, padded, k.size(1), causal),
             conv_bias<scalar_t>(w, grid, window_only, data<scalar_t>(dw)),
             dy.data_ptr<scalar_t>(),
             {s[5].data_ptr<scalar_t>(), s[6].data_ptr<scalar_t>(),

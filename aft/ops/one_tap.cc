@@ -125,7 +125,7 @@ at::Tensor one_tap(const OptionalTensor& q, const at::Tensor& k,
   const at::Tensor y = at::empty_like(c.v);
   AT_DISPATCH_FLOATING_TYPES(c.k.scalar_type(), "aft::one_tap", [&] {
     kernels::run_one_tap<scalar_t>(
-        at_exec(), problem<scalar_t>(gate, c.k, c.v, c.padded, c.Tk, false),
+        at_exec(y), problem<scalar_t>(gate, c.k, c.v, c.padded, c.Tk, false),
         {{sizes[0], sizes[1], sizes[2]},
          parameter.data_ptr<scalar_t>(),
          places.data()},

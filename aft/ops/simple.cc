@@ -43,7 +43,7 @@ struct Simple {
     }
     ctx->save_for_backward({q, k, v, padded, states});
     AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::simple", [&] {
-      kernels::run_simple(at_exec(),
+      kernels::run_simple(at_exec(y),
                           problem<scalar_t>(q, k, v, padded, Tq, causal),
                           y.data_ptr<scalar_t>(), data<scalar_t>(states));
     });
@@ -66,7 +66,7 @@ struct Simple {
       dk = at::empty_like(k), dv = at::empty_like(v);
       AT_DISPATCH_FLOATING_TYPES(k.scalar_type(), "aft::simple", [&] {
         kernels::run_simple_backward<scalar_t>(
-            at_exec(), problem<scalar_t>(q, k, v, padded, Tq, causal),
+            at_exec(dy), problem<scalar_t>(q, k, v, padded, Tq, causal),
             dy.data_ptr<scalar_t>(), data<scalar_t>(saved[4]),
             {data<scalar_t>(dq), dk.data_ptr<scalar_t>(),
              dv.data_ptr<scalar_t>()});
