@@ -23,9 +23,8 @@ inline constexpr int64_t kSub = 8 * kBlockRows;
 /// panels are used together: steps of 17 modulo 32 lines spread them over all
 /// sets of the cache, whereas a power of two would map them to a few.
 inline int64_t panel_step(int64_t size) {
-  const int64_t lines = size / kPanel;
-  return (lines < 64 ? lines | 1 : lines + (17 - lines % 32 + 32) % 32) *
-         kPanel;
+  const int64_t lines = size / kTile;  // of 64 bytes in float
+  return (lines < 64 ? lines | 1 : lines + (17 - lines % 32 + 32) % 32) * kTile;
 }
 
 /// How the work is divided into tasks. A task is a strip: one batch row and a

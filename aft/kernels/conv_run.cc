@@ -1,7 +1,7 @@
 // AFT-conv forward: keys (one per head) and values (D / H per head) are
 // convolved separately. A task is a panel of kPanel heads of a batch row, and
-// its channels, kPanel at a time: what lies between the inputs and y stays in
-// the cache. Channels that are beyond FastPathLimits take the log-space path.
+// its channels, kPanel at a time: intermediate results stay in the cache.
+// Channels that are beyond FastPathLimits take the log-space path.
 #include "aft/kernels/conv_run.h"
 
 #include <algorithm>
@@ -49,22 +49,27 @@ bool forward(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
                                       : conv.spread_weights(false, false);
   if (saved.unsafe) std::fill_n(saved.unsafe, conv.B * D, uint8_t{0});
   std::atomic<bool> all_fast{true};
-  // If there are few panels of heads, several tasks share one. Each of them
-  // computes its keys.
-  const int64_t parts = std::clamp<int64_t>(
-      4 * exec.threads / (conv.B * of_heads), 1, conv.per_head);
+  // If there are too few panels of heads for all threads, several tasks share
+  // one, each with some of its channels. Each of them computes its keys.
+  const int64_t tasks = conv.B * of_heads,
+                parts = exec.threads == 1
+                            ? 1
+                            : std::clamp<int64_t>(
+                                  (2 * exec.threads + tasks - 1) / tasks, 1,
+                                  panels(std::min<int64_t>(H, kPanel) *
+                                         conv.per_head));
   // What is read and written next is fetched while a panel is convolved.
   const auto keys_of_task = [&](int64_t i) -> NextChannels<T> {
     const int64_t panel = i / parts % of_heads;
     return {{conv.lanes(p.k, i / parts / of_heads, panel * kPanel, H)}};
   };
-  const auto channels = [&](int64_t b, int64_t c0) -> NextChannels<T> {
+  const auto next_channels = [&](int64_t b, int64_t c0) -> NextChannels<T> {
     const T* out = y;
     return {{conv.lanes(p.v, b, c0, D), conv.lanes(p.q, b, c0, D),
              conv.lanes(out, b, c0, D)}};
   };
 
-  exec.parallel(conv.B * of_heads * parts, [&](int64_t begin, int64_t end) {
+  exec.parallel(tasks * parts, [&](int64_t begin, int64_t end) {
     Buffer<T> buffer(exec, 4 * size + window.far_size());
     T *e = buffer.get(), *den = e + size, *ev = den + size, *num = ev + size,
       *far = num + size;
@@ -75,9 +80,10 @@ bool forward(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
       const int64_t b = heads.b, all = panels(heads.end - heads.begin),
                     first = heads.begin + part * all / parts * kPanel,
                     last = heads.begin + (part + 1) * all / parts * kPanel;
+      if (first == last && part != 0) continue;
       conv.pack_keys(heads, e);
       conv.kernel.convolve(window, e, head_weights.get() + panel * weights_size,
-                           far, den, channels(b, first));
+                           far, den, next_channels(b, first));
       if (saved.den && part == 0) {
         const PanelChannels<T> to = conv.lanes(saved.den, b, heads.h0, H);
         for (int64_t t = 0; t < n; ++t)
@@ -92,7 +98,7 @@ bool forward(const Exec& exec, const Problem<T>& p, const ConvBias<T>& bias,
         conv.kernel.convolve(window, ev,
                              value_weights.get() + c0 / kPanel * weights_size,
                              far, num,
-                             c0 + kPanel < last ? channels(b, c0 + kPanel)
+                             c0 + kPanel < last ? next_channels(b, c0 + kPanel)
                              : i + 1 < end      ? keys_of_task(i + 1)
                                                 : NextChannels<T>());
         conv.kernel.finish(n, num, den, index, conv.lanes(p.q, b, c0, D),

@@ -101,7 +101,8 @@ class Conv {
       for (int64_t c0 = begin * kPanel; c0 < end * kPanel; c0 += kPanel) {
         T* out = all.get() + c0 * taps;
         for (int64_t i = 0; i < kPanel; ++i) {
-          const T* head = weights.get() + (c0 + i) / each * kernel_taps;
+          const T* head = weights.get() +
+                          std::min(c0 + i, channels - 1) / each * kernel_taps;
           for_taps([&](int64_t tap, int64_t from) {
             out[(transposed ? taps - 1 - tap : tap) * kPanel + i] =
                 c0 + i < channels ? head[from] : T(0);
@@ -141,7 +142,7 @@ class Conv {
       if (unsafe[h]) of.rows[h - of.h0] = 0;
   }
   /// The heads of a panel of channels, within their panel of heads; null if
-  /// each has a separate one.
+  /// every channel is its own head.
   const int64_t* heads_of(const Heads& of, int64_t c0, int64_t* index) const {
     if (per_head == 1) return nullptr;
     for (int64_t i = 0; i < kPanel; ++i)

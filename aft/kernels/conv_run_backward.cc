@@ -10,8 +10,8 @@ namespace aft::kernels {
 namespace {
 
 /// The backward pass: the gradients of the fast path, then those of the
-/// log-space path. A task is a panel of heads with some of the batch rows; like
-/// in forward, what lies between inputs and gradients stays in the cache.
+/// log-space path. A task is a few panels of heads with some of the batch rows;
+/// as in forward, intermediate results stay in the cache.
 template <class T>
 class Backward {
  public:
@@ -37,18 +37,24 @@ class Backward {
     const Buffer<T> heads = conv_.spread_weights(true, true),
                     values =
                         per_ == 1 ? heads : conv_.spread_weights(false, true);
-    const int64_t of_heads = panels(H_),
-                  groups = (of_heads + kNeighbours - 1) / kNeighbours,
-                  parts =
-                      std::clamp<int64_t>(4 * exec_.threads / groups, 1, B_);
+    const int64_t of_heads = panels(H_);
+    // Panels of heads per task, whose rows are neighbours in memory.
+    int64_t neighbours = 4;
+    const auto groups_of = [&] {
+      return (of_heads + neighbours - 1) / neighbours;
+    };
+    while (neighbours > 1 && groups_of() * B_ < 2 * exec_.threads)
+      neighbours /= 2;
+    const int64_t groups = groups_of(), parts = std::clamp<int64_t>(
+                                            4 * exec_.threads / groups, 1, B_);
     // The sums of dw of the heads, then of their channels.
     sums_size_ = (of_heads + panels(D_)) * weights_size_;
     if (bias_.dw) sums_.grow(exec_, parts * sums_size_);
     exec_.parallel(groups * parts, [&](int64_t begin, int64_t end) {
       Scratch scratch(exec_, n_ * kPanel, back_.far_size());
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t part = i / groups, first = i % groups * kNeighbours,
-                      last = std::min(first + kNeighbours, of_heads);
+        const int64_t part = i / groups, first = i % groups * neighbours,
+                      last = std::min(first + neighbours, of_heads);
         T* sums = bias_.dw ? sums_.get() + part * sums_size_ : nullptr;
         for (int64_t panel = first; panel < last; ++panel)
           clear_sums(panel, sums);
@@ -72,9 +78,6 @@ class Backward {
   bool all_fast() const { return !any_logspace_; }
 
  private:
-  // Panels of heads of a task: their rows are neighbours in memory.
-  static constexpr int64_t kNeighbours = 4;
-
   /// Panels [T, kPanel], and the scratch of convolve.
   struct Scratch {
     Scratch(const Exec& exec, int64_t size, int64_t far_size)
@@ -92,10 +95,9 @@ class Backward {
   struct Next {
     int64_t b = -1, panel = 0;
   };
-  template <class U>
-  PanelChannels<const T> to_fetch(U* x, int64_t b, int64_t c0,
-                                  int64_t channels) const {
-    return conv_.lanes(static_cast<const T*>(x), b, c0, channels);
+  PanelChannels<const T> inputs(const T* x, int64_t b, int64_t c0,
+                                int64_t channels) const {
+    return conv_.lanes(x, b, c0, channels);
   }
 
   /// The channels of a panel of heads, kPanel at a time.
@@ -118,11 +120,11 @@ class Backward {
     });
   }
 
-  void rows_to_fetch(int64_t b, int64_t c0, PanelChannels<const T>* of) const {
-    of[0] = to_fetch(p_.q, b, c0, D_);
-    of[1] = to_fetch(dy_, b, c0, D_);
-    of[2] = to_fetch(saved_.r, b, c0, D_);
-    of[3] = to_fetch(grad_.dq, b, c0, D_);
+  void row_inputs(int64_t b, int64_t c0, PanelChannels<const T>* of) const {
+    of[0] = inputs(p_.q, b, c0, D_);
+    of[1] = inputs(dy_, b, c0, D_);
+    of[2] = inputs(saved_.r, b, c0, D_);
+    of[3] = inputs(grad_.dq, b, c0, D_);
   }
 
   /// The gradients of one panel of heads and one batch row, with
@@ -135,8 +137,7 @@ class Backward {
     const ConvKernels<T>& kernel = conv_.kernel;
     auto heads = conv_.heads(b, panel);
     conv_.pack_keys(heads, s.e);
-    const auto den =
-        conv_.lanes(static_cast<const T*>(saved_.den), b, heads.h0, H_);
+    const auto den = inputs(saved_.den, b, heads.h0, H_);
     if (per_ > 1) {
       std::fill_n(s.c, n_ * kPanel, T(0));
       std::fill_n(s.vdv_of_heads, n_ * kPanel, T(0));
@@ -145,18 +146,18 @@ class Backward {
       int64_t at[kPanel];
       const int64_t* index = conv_.heads_of(heads, c0, at);
       const auto v = conv_.lanes(p_.v, b, c0, D_);
-      const bool safe = kernel.rows(
-          n_, conv_.lanes(p_.q, b, c0, D_), conv_.lanes(dy_, b, c0, D_),
-          conv_.lanes(static_cast<const T*>(saved_.r), b, c0, D_), den, index,
-          s.a, s.ar, conv_.lanes(grad_.dq, b, c0, D_));
+      const bool safe =
+          kernel.rows(n_, inputs(p_.q, b, c0, D_), inputs(dy_, b, c0, D_),
+                      inputs(saved_.r, b, c0, D_), den, index, s.a, s.ar,
+                      conv_.lanes(grad_.dq, b, c0, D_));
       leave_to_logspace(heads, c0, v.lanes, safe, s);
       NextChannels<T> fetch{
-          {to_fetch(p_.v, b, c0, D_), to_fetch(grad_.dv, b, c0, D_)}};
+          {inputs(p_.v, b, c0, D_), inputs(grad_.dv, b, c0, D_)}};
       if (c0 + kPanel < heads.end) {
-        rows_to_fetch(b, c0 + kPanel, fetch.of + 2);
+        row_inputs(b, c0 + kPanel, fetch.of + 2);
       } else if (next.b >= 0) {
-        fetch.of[2] = to_fetch(p_.k, next.b, next.panel * kPanel, H_);
-        fetch.of[3] = to_fetch(saved_.den, next.b, next.panel * kPanel, H_);
+        fetch.of[2] = inputs(p_.k, next.b, next.panel * kPanel, H_);
+        fetch.of[3] = inputs(saved_.den, next.b, next.panel * kPanel, H_);
       }
       kernel.convolve(back_, s.a, value_weights + c0 / kPanel * weights_size_,
                       s.far, s.sums, fetch);
@@ -171,9 +172,9 @@ class Backward {
       kernel.add_to_heads(n_, v.lanes, s.vdv, index, s.vdv_of_heads);
     });
     const T* c = per_ == 1 ? s.ar : s.c;
-    NextChannels<T> fetch{{to_fetch(grad_.dk, b, heads.h0, H_)}};
+    NextChannels<T> fetch{{inputs(grad_.dk, b, heads.h0, H_)}};
     if (next.b >= 0)
-      rows_to_fetch(next.b, next.panel * kPanel * per_, fetch.of + 1);
+      row_inputs(next.b, next.panel * kPanel * per_, fetch.of + 1);
     kernel.convolve(back_, c, head_weights + panel * weights_size_, s.far,
                     s.sums, fetch);
     kernel.keys(n_, per_ == 1 ? s.vdv : s.vdv_of_heads, s.e, s.sums,
@@ -183,7 +184,8 @@ class Backward {
 
   /// Sets safe_ of some channels, and a and a r to 0 in rows that take the
   /// log-space path: those from safe_ on, and all rows of a channel with dy
-  /// beyond FastPathLimits. safe: there are none of these.
+  /// beyond FastPathLimits. safe: the result of `rows`; if true, dy need not be
+  /// examined.
   void leave_to_logspace(const typename Conv<T>::Heads& heads, int64_t c0,
                          int lanes, bool safe, const Scratch& s) {
     for (int64_t c = c0; c < c0 + lanes; ++c) {

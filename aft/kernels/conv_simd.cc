@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "aft/kernels/conv_simd-inl.h"
@@ -29,25 +28,14 @@ namespace HWY_NAMESPACE {
 /// Row t, padded with zeros to kPanel lanes.
 template <class T>
 HWY_INLINE const T* Row(const PanelChannels<const T>& x, int64_t t, T* buffer) {
-  const T* from = x.at + t * x.stride;
-  if (x.lanes == kPanel) return from;
-  for (int i = 0; i < kPanel; ++i) buffer[i] = i < x.lanes ? from[i] : T(0);
-  return buffer;
+  return Widen(x.at + t * x.stride, x.lanes, buffer);
 }
 
 /// Stores lanes [i, i + Lanes(d)) of row t, as far as they exist.
 template <class D>
 HWY_INLINE void StoreLanes(D d, hn::Vec<D> v, const PanelChannels<TOf<D>>& x,
                            int64_t t, size_t i) {
-  TOf<D>* to = x.at + t * x.stride;
-  if (HWY_LIKELY(x.lanes == kPanel)) {
-    hn::StoreU(v, d, to + i);
-  } else if (i < static_cast<size_t>(x.lanes)) {
-    HWY_ALIGN TOf<D> buffer[kPanel];
-    hn::Store(v, d, buffer);
-    memcpy(to + i, buffer,
-           std::min(hn::Lanes(d), x.lanes - i) * sizeof(TOf<D>));
-  }
+  StoreTile(d, v, x.at + t * x.stride, i, x.lanes);
 }
 
 /// Elements of rows of heads, for the channels of a panel of values.
@@ -59,17 +47,17 @@ class OfHeads {
     for (int i = 0; i < kPanel; ++i) {
       index_[i] = static_cast<Index>(index[i]);
       // The first or the last head of each vector; others need a gather.
-      const size_t N = hn::Lanes(PanelTag<T>()), first = i / N * N;
+      const size_t N = hn::Lanes(TileTag<T>()), first = i / N * N;
       second_[i] = index[i] != index[first] ? T(1) : T(0);
       if (second_[i] != 0 && index[i] != index[first + N - 1]) two_ = false;
     }
   }
   /// Lanes [i, i + Lanes(d)) of the channels. row: kPanel heads.
-  HWY_INLINE hn::Vec<PanelTag<T>> operator()(const T* row, size_t i) const {
-    const PanelTag<T> d;
+  HWY_INLINE hn::Vec<TileTag<T>> operator()(const T* row, size_t i) const {
+    const TileTag<T> d;
     if (own_) return hn::LoadU(d, row + i);
-    const auto index = hn::Load(hn::RebindToSigned<PanelTag<T>>(), index_ + i);
-    if constexpr (hn::MaxLanes(PanelTag<T>()) == kPanel) {
+    const auto index = hn::Load(hn::RebindToSigned<TileTag<T>>(), index_ + i);
+    if constexpr (hn::MaxLanes(TileTag<T>()) == kPanel) {
       return hn::TableLookupLanes(hn::LoadU(d, row),
                                   hn::IndicesFromVec(d, index));
     } else if (two_) {
@@ -94,7 +82,7 @@ template <class T>
 void PackKeys(const ConvWindow& w, const PanelChannels<const T>& k,
               const uint8_t* padded, bool causal, bool window_only, T* e,
               int64_t* safe_rows) {
-  const PanelTag<T> d;
+  const TileTag<T> d;
   constexpr T limit = FastPathLimits<T>::key,
               inf = std::numeric_limits<T>::infinity();
   HWY_ALIGN T buffer[kPanel], ref[kPanel] = {}, max[kPanel], min[kPanel];
@@ -116,7 +104,11 @@ void PackKeys(const ConvWindow& w, const PanelChannels<const T>& k,
     hn::Store(least, d, min + i);
   }
   for (int i = 0; i < k.lanes; ++i) {
-    if (max[i] == -inf) continue;
+    if (max[i] == -inf) {
+      // Masked. A causal reference cannot come from a later key.
+      if (causal && first < w.T()) safe_rows[i] = 0;
+      continue;
+    }
     const bool near = max[i] >= -limit && max[i] <= limit &&
                       !(window_only && min[i] < -limit);
     if (!near) ref[i] = window_only ? max[i] / 2 + min[i] / 2 : max[i];
@@ -151,7 +143,7 @@ void PackKeys(const ConvWindow& w, const PanelChannels<const T>& k,
 template <class T>
 bool PackValues(int64_t n, const PanelChannels<const T>& v, const T* e,
                 const int64_t* index, T* ev) {
-  const PanelTag<T> d;
+  const TileTag<T> d;
   HWY_ALIGN T buffer[kPanel];
   const OfHeads<T> heads(index);
   auto safe = hn::Eq(hn::Zero(d), hn::Zero(d));
@@ -176,7 +168,7 @@ template <class T>
 void Finish(int64_t n, const T* num, const T* den, const int64_t* index,
             const PanelChannels<const T>& q, const PanelChannels<T>& y,
             const PanelChannels<T>& r) {
-  const PanelTag<T> d;
+  const TileTag<T> d;
   HWY_ALIGN T buffer[kPanel];
   const OfHeads<T> heads(index);
   for (int64_t t = 0; t < n; ++t) {
@@ -202,7 +194,7 @@ bool Rows(int64_t n, const PanelChannels<const T>& q,
           const PanelChannels<const T>& dy, const PanelChannels<const T>& r,
           const PanelChannels<const T>& den, const int64_t* index, T* a, T* ar,
           const PanelChannels<T>& dq) {
-  const PanelTag<T> d;
+  const TileTag<T> d;
   HWY_ALIGN T qb[kPanel], gb[kPanel], rb[kPanel], db[kPanel];
   const OfHeads<T> heads(index);
   auto safe = hn::Eq(hn::Zero(d), hn::Zero(d));
@@ -231,7 +223,7 @@ template <class T>
 void Values(int64_t n, const T* sums, const T* e, const int64_t* index,
             const PanelChannels<const T>& v, const PanelChannels<T>& dv,
             T* vdv) {
-  const PanelTag<T> d;
+  const TileTag<T> d;
   HWY_ALIGN T buffer[kPanel];
   const OfHeads<T> heads(index);
   for (int64_t t = 0; t < n; ++t) {
@@ -250,7 +242,7 @@ void Values(int64_t n, const T* sums, const T* e, const int64_t* index,
 
 template <class T>
 void AddToHeads(int64_t n, int lanes, const T* x, const int64_t* index, T* to) {
-  const PanelTag<T> d;
+  const TileTag<T> d;
   const size_t N = hn::Lanes(d);
   const bool few = index[lanes - 1] - index[0] < 3;
   HWY_ALIGN T heads[kPanel];  // of the lanes; -1 beyond the last
@@ -273,7 +265,7 @@ void AddToHeads(int64_t n, int lanes, const T* x, const int64_t* index, T* to) {
 template <class T>
 void Keys(int64_t n, const T* vdv, const T* e, const T* sums,
           const PanelChannels<T>& dk) {
-  const PanelTag<T> d;
+  const TileTag<T> d;
   for (int64_t t = 0; t < n; ++t) {
     for (size_t i = 0; i < kPanel; i += hn::Lanes(d)) {
       const int64_t at = t * kPanel + static_cast<int64_t>(i);

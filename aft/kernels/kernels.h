@@ -272,6 +272,9 @@ const BandKernels<T>& band_kernels() noexcept;
 // ---------------------------------------------------------------------------------------------------------------
 // conv
 
+/// The most neighbours that convolve computes together.
+inline constexpr int kConvOutputs = 16;
+
 /// The window of a position on a grid of Z x Y x X positions: offsets [-reach,
 /// reach] in z and y, [lo, hi] in x. Position t is (t / (Y X), t / X % Y, t %
 /// X); the offsets are the taps, numbered row-major, dz first.
@@ -287,7 +290,7 @@ struct ConvWindow {
     return (2 * reach_z + 1) * (2 * reach_y + 1) * width();
   }
   /// Scratch of convolve.
-  int64_t far_size() const { return (T() + Z * Y + Z + 16) * kPanel; }
+  int64_t far_size() const { return (T() + kConvOutputs + Z * Y + Z) * kPanel; }
   /// The window of a key: offsets negated.
   ConvWindow transposed() const {
     return {Z, Y, X, reach_z, reach_y, -hi, -lo, after, before};
@@ -306,14 +309,14 @@ struct PanelChannels {
 /// kilobytes apart, which hardware prefetchers do not follow.
 template <class T>
 struct NextChannels {
-  static constexpr int kMost = 6;
-  PanelChannels<const T> of[kMost] = {};
+  static constexpr int kMax = 6;
+  PanelChannels<const T> of[kMax] = {};
 };
 
 /// conv works on panels of kPanel channels, [T, kPanel]. Keys and values have
 /// separate panels, since the key of a head is shared by many values. Channel i
-/// of a panel of values belongs to head index[i] of a panel of heads; index
-/// [kPanel] null: to head i.
+/// of a panel of values belongs to head index[i] of a panel of heads. index is
+/// [kPanel], or null if channel i belongs to head i.
 template <class T>
 struct ConvKernels {
   /// e = exp(k - ref), zero where padded. safe_rows [kPanel] as in

@@ -22,7 +22,7 @@ namespace HWY_NAMESPACE {
 /// element of x fit into the 16 registers that most targets have.
 template <class T>
 inline constexpr int kVectors = kPanel /
-                                static_cast<int>(hn::MaxLanes(PanelTag<T>()));
+                                static_cast<int>(hn::MaxLanes(TileTag<T>()));
 template <class T>
 inline constexpr int kTileRows = kVectors<T> >= 12 ? 1 : 12 / kVectors<T>;
 
@@ -53,16 +53,16 @@ HWY_INLINE hn::Vec<D> Finished(D d, hn::Vec<D> x, const TOf<D>* bias, Then then,
 template <int kCount, class T>
 HWY_INLINE void Tile(int64_t inputs, const T* HWY_RESTRICT x, int64_t stride,
                      const T* HWY_RESTRICT w, const Output<T>& out) {
-  const PanelTag<T> d;
+  const TileTag<T> d;
   constexpr int kV = kVectors<T>;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
-  hn::Vec<PanelTag<T>> sum[kCount][kV];
+  hn::Vec<TileTag<T>> sum[kCount][kV];
   for (int r = 0; r < kCount; ++r)
     for (int v = 0; v < kV; ++v) sum[r][v] = hn::Zero(d);
   const T* row[kCount];
   for (int r = 0; r < kCount; ++r) row[r] = x + r * stride;
   for (int64_t k = 0; k < inputs; ++k, w += kPanel) {
-    hn::Vec<PanelTag<T>> weight[kV];
+    hn::Vec<TileTag<T>> weight[kV];
     for (int v = 0; v < kV; ++v) weight[v] = hn::Load(d, w + v * N);
     for (int r = 0; r < kCount; ++r) {
       const auto one = hn::Set(d, row[r][k]);

@@ -71,9 +71,6 @@ HWY_INLINE hn::Vec<D> ExpV(D d, hn::Vec<D> x) {
 /// on every target.
 template <class T>
 using TileTag = hn::CappedTag<T, kTile>;
-/// The same for panel rows.
-template <class T>
-using PanelTag = hn::CappedTag<T, kPanel>;
 
 /// v, in a register: GCC would otherwise load it again for each multiply-add
 /// that uses it.

@@ -50,10 +50,10 @@ constexpr int64_t kRowsAhead = 8;
 constexpr int64_t kRun = 16;
 
 template <class T>
-using PanelVec = hn::Vec<PanelTag<T>>;
+using PanelVec = hn::Vec<TileTag<T>>;
 template <class T>
 inline constexpr int kVectors = kPanel /
-                                static_cast<int>(hn::MaxLanes(PanelTag<T>()));
+                                static_cast<int>(hn::MaxLanes(TileTag<T>()));
 
 /// Calls f(0), f(1), ... f(n - 1) with compile-time constants, so that arrays
 /// indexed by them stay in registers: compilers unroll ordinary loops too late
@@ -108,10 +108,10 @@ template <class T>
 struct Heads {
   int64_t first;  // in lane 0 of the vector
   bool few;
-  HWY_ALIGN hn::TFromD<hn::RebindToSigned<PanelTag<T>>> lane[kPanel];
+  HWY_ALIGN hn::TFromD<hn::RebindToSigned<TileTag<T>>> lane[kPanel];
 
   explicit Heads(const OneTap<T>& a) : first(HeadOf(a, 0)) {
-    const int64_t N = static_cast<int64_t>(hn::Lanes(PanelTag<T>()));
+    const int64_t N = static_cast<int64_t>(hn::Lanes(TileTag<T>()));
     few = a.H < a.D && HeadOf(a, kPanel - 1) - first < N;
     for (int64_t i = 0; i < kPanel; ++i) lane[i] = HeadOf(a, i) - first;
   }
@@ -124,7 +124,7 @@ HWY_FLATTEN HWY_NOINLINE void TakeKeys(const OneTap<T>& a,
                                        const OneTapPanel& layout,
                                        const Heads<T>& heads, T* panel,
                                        T* max) {
-  const PanelTag<T> d;
+  const TileTag<T> d;
   constexpr int kV = kVectors<T>;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
   const int64_t end = layout.lines * layout.X * a.H;
@@ -169,7 +169,7 @@ HWY_FLATTEN HWY_NOINLINE void Weigh(const OneTap<T>& a,
                                     const OneTapPanel& layout,
                                     const Heads<T>& heads, const T* max,
                                     T* panel, Totals<T>& totals) {
-  const PanelTag<T> d;
+  const TileTag<T> d;
   constexpr int kV = kVectors<T>;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
   HWY_ALIGN T buffer[kPanel];
@@ -222,7 +222,7 @@ HWY_FLATTEN HWY_NOINLINE void Weigh(const OneTap<T>& a,
 /// the sum of those before it and the sum of those after it.
 template <class T>
 HWY_NOINLINE void Others(const OneTapPanel& layout, T* panel, T* rest) {
-  const PanelTag<T> d;
+  const TileTag<T> d;
   const int64_t last = layout.lines * layout.X - 1;
   HWY_ALIGN T sum[kWidth] = {};
   for (PanelRows<T> r(layout, panel); r.more(); r.next()) {
@@ -248,7 +248,7 @@ HWY_NOINLINE void Others(const OneTapPanel& layout, T* panel, T* rest) {
 template <class T>
 HWY_NOINLINE void Reduce(const OneTapPanel& layout, int64_t lanes, const T* w,
                          const Totals<T>& totals, T* panel, T* rest) {
-  const PanelTag<T> d;
+  const TileTag<T> d;
   constexpr int kV = kVectors<T>;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
   // r = (a rest + b x) / (a rest_e + b e) with b / a = exp(w) and a, b <= 1.
@@ -310,7 +310,7 @@ using Four __attribute__((vector_size(4 * sizeof(T)))) = T;
 template <class T>
 HWY_NOINLINE void Write(const OneTap<T>& a, const OneTapPanel& layout,
                         const int64_t (*offset)[kPanel], const T* panel) {
-  const PanelTag<T> d;
+  const TileTag<T> d;
   constexpr int kV = kVectors<T>;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d)), lanes = a.c1 - a.c0;
   HWY_ALIGN T buffer[kPanel], out[kPanel], run[kRun * kPanel];

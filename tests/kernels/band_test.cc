@@ -46,7 +46,7 @@ TEST(Local, Shapes) {
   }
 }
 
-// A kernel call processes a strip of 64 channels in tiles of 8.
+// A kernel call processes a strip of 64 channels in tiles of 16.
 TEST(Band, ManyChannels) {
   for (int64_t D : {63, 64, 65, 71, 72, 130, 200}) {
     for (const Mode& mode : modes()) {

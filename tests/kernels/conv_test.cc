@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "tests/cases.h"
 #include "tests/kernels/operators.h"
@@ -43,7 +44,11 @@ TEST(Conv, ManyChannelsAndHeads) {
                       {34, 17},
                       {66, 33},
                       {96, 2},
-                      {70, 70}}) {
+                      {70, 70},
+                      {35, 7},
+                      {51, 17},
+                      {85, 17},
+                      {144, 16}}) {
     const ConvCase cases[] = {
         {"1d", 2, {13}, {5}, D, H, false},
         {"1d_causal", 2, {13}, {4}, D, H, true},
@@ -56,6 +61,39 @@ TEST(Conv, ManyChannelsAndHeads) {
         check(conv_of(c, Random(3).normals(c.H * c.taps()), false),
               Data(shape_of(c), mode, 4));
       }
+    }
+  }
+}
+
+// A bit per row of a line, 64 at a time.
+TEST(Conv, LongLinesAndKernels) {
+  for (int64_t X : {49, 50, 51, 57, 58, 63, 64, 65, 130}) {
+    for (bool causal : {false, true}) {
+      for (int64_t kernel : {X | 1, int64_t{51}, int64_t{63}}) {
+        const ConvCase c = {"1d", 1, {X}, {kernel}, 4, 2, causal};
+        const Mode mode{"", causal, false, true};
+        SCOPED_TRACE(::testing::Message() << c);
+        check(conv_of(c, Random(8).normals(c.H * c.taps()), false),
+              Data(shape_of(c), mode, 9));
+      }
+    }
+  }
+}
+
+// No later key may be the reference, so the others may underflow.
+TEST(Conv, FirstKeyMasked) {
+  for (int64_t H : {4, 2}) {
+    for (double rest : {-100., -1e4}) {
+      const ConvCase c = {"1d_causal", 1, {6}, {3}, 4, H, true};
+      Data data(shape_of(c), {"", true, false, true}, 16);
+      for (size_t i = 0; i < data.k.size(); ++i) {
+        data.k[i] = i < static_cast<size_t>(H)
+                        ? -std::numeric_limits<double>::infinity()
+                        : static_cast<float>(data.k[i] + rest);
+      }
+      SCOPED_TRACE(::testing::Message() << c << ", keys of " << rest);
+      check(conv_of(c, Random(17).normals(c.H * c.taps()), false), data,
+            kHostile);
     }
   }
 }

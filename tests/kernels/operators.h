@@ -187,7 +187,11 @@ Result run(const Operator& op, const Data& data,
   auto y = nans<T>(dy.size()), dq = nans<T>(q.size()), dk = nans<T>(k.size()),
        dv = nans<T>(v.size()), r = nans<T>(dy.size()),
        den = nans<T>(s.B * s.Tq * s.H), dw = nans<T>(w.size());
-  std::vector<uint8_t> unsafe(s.Tq, 77);
+  std::vector<uint8_t> unsafe(op.kind == Operator::kConv ? s.B * s.D : s.Tq,
+                              77);
+  const auto same_bits = [](const std::vector<T>& a, const std::vector<T>& b) {
+    return a.empty() || memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+  };
   const bool gated = !q.empty();
   const Problem<T> p{s.B,
                      s.Tq,
@@ -207,10 +211,6 @@ Result run(const Operator& op, const Data& data,
     run_simple_backward<T>(exec, p, dy.data(), nullptr, g);
     const std::vector<T> first_dk = dk, first_dv = dv;
     run_simple_backward<T>(exec, p, dy.data(), states.data(), g);
-    const auto same_bits = [](const std::vector<T>& a,
-                              const std::vector<T>& b) {
-      return a.empty() || memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-    };
     EXPECT_TRUE(same_bits(first_dk, dk) && same_bits(first_dv, dv));
   } else if (op.kind == Operator::kBand) {
     std::fill(dw.begin(), dw.end(), T(0));
@@ -219,10 +219,16 @@ Result run(const Operator& op, const Data& data,
     run_band(exec, p, bias, y.data(), saved);
     run_band_backward(exec, p, bias, dy.data(), saved, g);
   } else {
-    const Saved<T> saved{r.data(), den.data(), nullptr};
+    const Saved<T> saved{r.data(), den.data(), unsafe.data()};
     const ConvBias<T> bias = conv_bias<T>(op, w.data(), dw.data());
     run_conv(exec, p, bias, y.data(), saved);
+    // Bit-identical with and without the flags of unsafe channels.
+    run_conv_backward(exec, p, bias, dy.data(), {r.data(), den.data(), nullptr},
+                      g);
+    const std::vector<T> first_dk = dk, first_dv = dv, first_dw = dw;
     run_conv_backward(exec, p, bias, dy.data(), saved, g);
+    EXPECT_TRUE(same_bits(first_dk, dk) && same_bits(first_dv, dv) &&
+                same_bits(first_dw, dw));
   }
   const auto numbers = [](const std::vector<T>& x) {
     return Numbers(x.begin(), x.end());

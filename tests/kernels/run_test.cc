@@ -14,10 +14,10 @@
 namespace aft::kernels {
 namespace {
 
-// Chunks of w have 2^18 elements: 240 rows of 1000 keys.
+// Chunks of w have 5 * 2^18 elements: 1008 rows of 1300 keys.
 TEST(Run, FullInChunks) {
   for (bool causal : {false, true}) {
-    for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1000, 1000},
+    for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1300, 1300},
                           {700, 700},
                           {900, 513},
                           {517, 800}}) {
