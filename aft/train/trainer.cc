@@ -183,7 +183,7 @@ void Trainer::save(double score) {
 void Trainer::resume(bool new_data) {
   if (leads()) {
     load();
-    if (new_data) {
+    if (new_data && step_ < config_.steps) {  // a finished run is unchanged
       best_ = 0;
       save();
     }

@@ -368,7 +368,9 @@ class TestTrain(ProgramTest):
         self.assertIn("already has 1 step;", done.stdout)
         other = self.work / "other.txt"
         other.write_text("another text\n" * 1000)
+        kept = (out / "state/checkpoint.safetensors").read_bytes()
         done = self.succeed("train", "--resume", out, "--data", other)
+        self.assertEqual(kept, (out / "state/checkpoint.safetensors").read_bytes())
         self.assertIn(f"1 step, so --data {other} is not used; use a larger `--steps",
                       done.stdout)  # fmt: skip
         self.fails(1, ["expected --resume with the directory of a run"], "train",
