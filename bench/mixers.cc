@@ -123,7 +123,7 @@ void run(const Options& o) {
   for (const std::string& kind : kinds)
     if (std::find(all.begin(), all.end(), kind) == all.end())
       throw UsageError("mixers: there is no mixer '" + kind +
-                       "'; nearest: " + base::nearest(kind, all));
+                       "'; expected one of " + c10::Join(", ", all));
   if (!o.plot.empty()) io::prepare_file(o.plot);
   std::vector<int64_t> lengths, widths;
   for (int64_t T = o.quick ? 64 : 256; T <= (o.quick ? 256 : 8192); T *= 2)

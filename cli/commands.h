@@ -7,6 +7,9 @@
 namespace aft::cli {
 
 void add_train(CLI::App& app);
+/// Parses `train ...` without running it. Throws UsageError as the command
+/// would. Prints the help if the arguments ask for it.
+void check_train(const std::vector<std::string>& arguments);
 void add_data(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_curves(CLI::App& app);

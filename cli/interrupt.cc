@@ -7,6 +7,8 @@
 namespace aft::cli {
 namespace {
 
+constexpr int kSignals[] = {SIGINT, SIGTERM};
+volatile sig_atomic_t handled[] = {0, 0};
 volatile sig_atomic_t caught = 0, first = 0, limit = 0, term = 0;
 
 void on_signal(int number) {
@@ -14,8 +16,8 @@ void on_signal(int number) {
   if (number == SIGTERM) term = 1;
   caught = caught + 1;
   if (caught < limit) return;
-  signal(SIGINT, SIG_DFL);
-  signal(SIGTERM, SIG_DFL);
+  for (int i = 0; i < 2; ++i)
+    if (handled[i]) signal(kSignals[i], SIG_DFL);
 }
 
 }  // namespace
@@ -25,8 +27,13 @@ void catch_interrupts(int most) {
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;  // a signal is no error of a blocked write
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (int i = 0; i < 2; ++i) {
+    // Background jobs of a script ignore SIGINT.
+    struct sigaction before {};
+    sigaction(kSignals[i], nullptr, &before);
+    handled[i] = before.sa_handler != SIG_IGN;
+    if (handled[i]) sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 int interrupts() { return caught; }

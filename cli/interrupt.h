@@ -8,7 +8,8 @@
 namespace aft::cli {
 
 /// From now on, SIGINT and SIGTERM are counted instead of ending the process.
-/// After `most` of them, the next one ends it at once.
+/// After `most` of them, the next one ends it at once. A signal that the parent
+/// process set to be ignored remains ignored.
 void catch_interrupts(int most = 1);
 
 /// How many signals were caught.

@@ -8,8 +8,11 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <sstream>
 
 #include "aft/base/counted.h"
+#include "aft/base/escape.h"
+#include "aft/io/run_directory.h"
 #include "aft/nn/mixer.h"
 #include "aft/tasks/presets.h"
 #include "cli/commands.h"
@@ -20,6 +23,14 @@ namespace aft::cli {
 bool is_directory(const std::string& path) {
   struct stat info;
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+void prepare_output(const std::string& option, const std::string& path) {
+  if (io::RunDirectory::owns(path))
+    throw UsageError(option + ": " + path +
+                     " is a file of a run directory, which would be lost; "
+                     "choose another name");
+  io::prepare_file(path);
 }
 
 namespace {
@@ -223,8 +234,15 @@ CLI::Validator real(double low, double high) {
         char* end = nullptr;
         const double x = std::strtod(text.c_str(), &end);
         if (!text.empty() && *end == 0 && x >= low && x <= high) return "";
-        return "expected a number in [" + number(low) + ", " + number(high) +
-               "], got '" + text + "'";
+        // Plain numbers: the limits are round.
+        const auto plain = [](double x) {
+          std::ostringstream out;
+          out.precision(10);
+          out << x;
+          return out.str();
+        };
+        return "expected a number in [" + plain(low) + ", " + plain(high) +
+               "], got '" + base::printable(text) + "'";
       },
       "");
 }
@@ -242,10 +260,10 @@ void add_sampling(CLI::App& command, tasks::Sampling& sampling,
            "Sampling temperature; 0: always the most likely value; default: 1",
            0, 1000);
   add_count(command, "--top-k", sampling.top_k,
-            "Sample from the N most likely values; default: all", 0, 256);
+            "Sample from the N most likely values; 0 or default: all", 0, 256);
   add_real(command, "--top-p", sampling.top_p,
-           "Sample from the most likely values with total probability X; "
-           "default: 1",
+           "Sample from the most likely values with total probability X; 0: "
+           "always the most likely one; default: 1",
            0, 1);
   add_seed(command, sampling.seed, seed);
 }

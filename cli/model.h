@@ -53,6 +53,9 @@ bool has_one_position(const base::Json& model);
 /// weights of step 200, the best by validation".
 void report_weights(const std::string& directory);
 bool is_directory(const std::string& path);
+/// io::prepare_file() for the value of an option. Throws UsageError if it is a
+/// file of a run directory, which would be lost.
+void prepare_output(const std::string& option, const std::string& path);
 /// Reads the standard input, which must not be empty. Throws io::Error.
 std::string read_text_input();
 /// data::Text::open(); path "-": the standard input.

@@ -58,7 +58,7 @@ void keep_memory() {
 
 /// The end of a usage error: a reference to the help of the innermost command
 /// that was recognised.
-std::string hint(const CLI::App& app) {
+std::string hint(const CLI::App& app, const std::string& start = "; see `") {
   std::string command = app.get_name();
   const CLI::App* at = &app;
   while (!at->get_subcommands().empty() &&
@@ -66,7 +66,7 @@ std::string hint(const CLI::App& app) {
     at = at->get_subcommands()[0];
     command += " " + at->get_name();
   }
-  return "; see `" + command + " --help`";
+  return start + command + " --help`";
 }
 
 /// The names of the commands that the help shows.
@@ -79,9 +79,45 @@ std::vector<std::string> commands(const CLI::App& app) {
 
 [[noreturn]] void unknown_command(const CLI::App& app,
                                   const std::string& name) {
-  throw UsageError("there is no command '" + base::printable(name) +
-                   "'; the nearest are " + base::nearest(name, commands(app)) +
-                   "; see `" + app.get_name() + " --help`");
+  const std::string near = base::nearest(name, commands(app));
+  throw UsageError(
+      "there is no command '" + base::printable(name) +
+      (near.empty() ? "'; see `" : "'; did you mean " + near + "? See `") +
+      app.get_name() + " --help`");
+}
+
+/// The message about arguments that the command does not have.
+std::string unexpected(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty())
+    command = command->get_subcommands()[0];
+  const std::vector<std::string> extra = app.remaining(/*recurse=*/true);
+  if (extra.empty()) return "an argument was not expected" + hint(app);
+  const std::string given = extra[0].substr(0, extra[0].find('='));
+  if (given.rfind('-', 0) != 0)
+    return "unexpected argument '" + base::printable(extra[0]) + "'" +
+           hint(app);
+  std::vector<std::string> known;
+  for (const CLI::Option* option : command->get_options())
+    for (const std::string& name : option->get_lnames())
+      known.push_back("--" + name);
+  const std::string near = base::nearest(given, known);
+  return "unknown option " + base::printable(given) +
+         (near.empty() ? hint(app)
+                       : "; did you mean " + near + "?" + hint(app, " See `"));
+}
+
+/// The message about a missing argument, which the synopsis names.
+std::string missing(const CLI::App& app, const std::string& otherwise) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty())
+    command = command->get_subcommands()[0];
+  std::string names;
+  for (const CLI::Option* option : command->get_options())
+    if (option->get_required() && option->count() == 0)
+      names += (names.empty() ? "" : " ") + option->get_name() +
+               (option->get_items_expected_max() > 1 ? "..." : "");
+  return names.empty() ? otherwise : "missing argument: " + names;
 }
 
 void refuse_empty_values(CLI::App& app) {
@@ -167,8 +203,10 @@ CLI::Validator ends_in(std::string ending) {
 
 CLI::Option* add_seed(CLI::App& command, uint64_t& seed,
                       const std::string& help) {
-  return command.add_option("--seed", seed, help)
-      ->check(integer(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
+  return command
+      .add_option("--seed", seed, help)
+      // The range of train.seed.
+      ->check(integer(uint64_t{0}, uint64_t{INT64_MAX}))
       ->type_name("N");
 }
 
@@ -188,6 +226,10 @@ int run(CLI::App& app, int argc, const char* const* argv) {
   } catch (const CLI::ParseError& e) {
     if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-')
       unknown_command(app, argv[1]);
+    if (dynamic_cast<const CLI::ExtrasError*>(&e))
+      throw UsageError(unexpected(app));
+    if (dynamic_cast<const CLI::RequiredError*>(&e))
+      throw UsageError(missing(app, e.what()) + hint(app));
     if (e.get_exit_code() != 0)
       throw UsageError(std::string(e.what()) + hint(app));
     app.exit(e);  // --help, --version

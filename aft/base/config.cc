@@ -1,6 +1,7 @@
 #include "aft/base/config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <sstream>
 
@@ -23,6 +24,13 @@ size_t distance(const std::string& a, const std::string& b) {
     }
   }
   return row[b.size()];
+}
+
+/// The end of a message about an unknown key.
+std::string suggestion(const std::string& key,
+                       const std::vector<std::string>& known) {
+  const std::string near = nearest(key, known);
+  return near.empty() ? "" : "; the nearest known ones are " + near;
 }
 
 std::string cut(const std::string& text, size_t limit) {
@@ -78,13 +86,20 @@ std::string nearest(const std::string& given,
     size_t d = distance(word, k);
     if (dot != std::string::npos)
       d = std::min(d, 1 + distance(word, k.substr(dot + 1)));
+    if (word.size() >= 3 && k.compare(0, word.size(), word) == 0)
+      d = std::min<size_t>(d, 2);  // its beginning
     by_distance.emplace_back(d, k);
   }
   std::stable_sort(
       by_distance.begin(), by_distance.end(),
       [](const auto& a, const auto& b) { return a.first < b.first; });
   std::string out;
-  const size_t n = std::min<size_t>(3, by_distance.size());
+  // Words that are further away have little in common.
+  const size_t limit = std::max<size_t>(2, word.size() / 3);
+  size_t n = 0;
+  while (n < std::min<size_t>(3, by_distance.size()) &&
+         by_distance[n].first <= limit)
+    ++n;
   for (size_t i = 0; i < n; ++i)
     out += (i == 0       ? ""
             : i + 1 == n ? " or "
@@ -110,15 +125,20 @@ namespace detail {
 
 void wrong_value(const std::string& where, const char* expected,
                  const Json& value) {
-  throw ConfigError(printable(where) + " must be " + expected + ", got " +
+  // The parser makes integers beyond 2^64 floating-point.
+  const bool large =
+      value.is_number_float() && !(std::abs(value.get<double>()) < 0x1p63);
+  const bool integer = std::string(expected) == "an integer";
+  throw ConfigError(printable(where) + " must be " + expected +
+                    (large && integer ? " below 2^63" : "") + ", got " +
                     kind_of(value));
 }
 
 void unknown_key(const std::string& where, const std::string& key,
                  const std::vector<std::string>& known) {
   throw ConfigError("unknown key '" +
-                    printable(where.empty() ? key : where + "." + key) +
-                    "'; the nearest known ones are " + nearest(key, known));
+                    printable(where.empty() ? key : where + "." + key) + "'" +
+                    suggestion(key, known));
 }
 
 }  // namespace detail
@@ -200,8 +220,8 @@ Json assignment(const std::string& text, const std::vector<std::string>& known,
   for (const auto& [old, name] : renames)
     if (path == old) path = name;
   if (std::find(known.begin(), known.end(), path) == known.end()) {
-    throw ConfigError("unknown key '" + printable(path) +
-                      "'; the nearest known ones are " + nearest(path, known));
+    throw ConfigError("unknown key '" + printable(path) + "'" +
+                      suggestion(path, known));
   }
   Json j;
   try {

@@ -37,6 +37,19 @@ size_t character_length(std::string_view text) {
   return length;
 }
 
+/// Whether a character can change how a terminal shows others: controls of the
+/// writing direction, and separators of lines and paragraphs.
+bool is_layout_control(std::string_view character) {
+  if (character == "\xd8\x9c") return true;  // U+061C
+  if (character.size() != 3 || character.substr(0, 1) != "\xe2") return false;
+  const auto second = static_cast<unsigned char>(character[1]),
+             third = static_cast<unsigned char>(character[2]);
+  return second == 0x80
+             ? third == 0x8e || third == 0x8f ||     // U+200E, 200F
+                   (third >= 0xa8 && third <= 0xae)  // U+2028-202E
+             : second == 0x81 && third >= 0xa6 && third <= 0xa9;  // U+2066-2069
+}
+
 }  // namespace
 
 std::string printable(const std::string& text, size_t limit) {
@@ -71,11 +84,15 @@ std::string TerminalText::add(std::string_view piece) {
     }
     const bool control =
         (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
-    if (length == 0 || control)
-      out += escaped(byte);
-    else
-      out.append(text, at, length);
-    at += std::max<size_t>(length, 1);
+    const std::string_view character =
+        std::string_view(text).substr(at, std::max<size_t>(length, 1));
+    if (length == 0 || control || is_layout_control(character)) {
+      for (const char c : character)
+        out += escaped(static_cast<unsigned char>(c));
+    } else {
+      out += character;
+    }
+    at += character.size();
   }
   return out;
 }

@@ -12,8 +12,9 @@ namespace aft::base {
 /// longer than `limit` bytes is truncated and ends in "...".
 std::string printable(const std::string& text, size_t limit = 120);
 
-/// Replaces control characters except newlines and tabs, and bytes that are not
-/// valid UTF-8, with escapes such as \x1b. Does not truncate.
+/// Replaces control characters except newlines and tabs, controls of the
+/// writing direction (such as U+202E), line and paragraph separators, and bytes
+/// that are not valid UTF-8, with escapes such as \x1b. Does not truncate.
 std::string terminal_safe(std::string_view text);
 
 /// terminal_safe() for a text that arrives in pieces.

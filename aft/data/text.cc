@@ -54,7 +54,7 @@ std::shared_ptr<Mapping> map_file(const std::string& path) {
         "directories: see `aft presets image` and `aft presets "
         "classification`";
   } else if (!S_ISREG(info.st_mode)) {
-    problem = "not a regular file";
+    problem = "not a regular file; `--data -` reads the standard input";
   } else if (info.st_size == 0) {
     problem = "the file is empty";
   } else {

@@ -12,7 +12,7 @@ constexpr std::string_view kDigits = "0123456789abcdef";
 
 void check_mode(const std::string& mode) {
   if (mode == "bytes" || mode == "txl" || mode == "eos") return;
-  throw DataError("the mode must be bytes, txl or eos, got '" + mode + "'");
+  throw DataError("data.mode must be bytes, txl or eos, got '" + mode + "'");
 }
 
 std::vector<uint8_t> all_bytes() {

@@ -226,6 +226,20 @@ std::string read_all(int fd, const std::string& name, size_t expected,
   }
 }
 
+/// special: the path may also be a FIFO or a device.
+std::string read_path(const std::string& path, size_t limit, bool special) {
+  // O_NONBLOCK: do not wait for a FIFO that is rejected below.
+  const Fd fd(open_file(path.c_str(),
+                        O_RDONLY | O_CLOEXEC | (special ? 0 : O_NONBLOCK)));
+  struct stat info;
+  if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0)
+    fail(path, "cannot be opened", errno);
+  if (S_ISDIR(info.st_mode) || (!S_ISREG(info.st_mode) && !special))
+    throw Error(path + ": must be a regular file, got " +
+                (S_ISDIR(info.st_mode) ? "a directory" : "a special file"));
+  return read_all(fd.get(), path, static_cast<size_t>(info.st_size), limit);
+}
+
 }  // namespace
 
 int internal::open_file(const char* path, int flags) {
@@ -256,15 +270,11 @@ bool exists(const std::string& path) noexcept {
 }
 
 std::string read_file(const std::string& path, size_t limit) {
-  // O_NONBLOCK: do not wait for a FIFO, which is rejected below.
-  const Fd fd(open_file(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat info;
-  if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0)
-    fail(path, "cannot be opened", errno);
-  if (!S_ISREG(info.st_mode))
-    throw Error(path + ": must be a regular file, got " +
-                (S_ISDIR(info.st_mode) ? "a directory" : "a special file"));
-  return read_all(fd.get(), path, static_cast<size_t>(info.st_size), limit);
+  return read_path(path, limit, /*special=*/false);
+}
+
+std::string read_input(const std::string& path, size_t limit) {
+  return read_path(path, limit, /*special=*/true);
 }
 
 std::string read_standard_input(size_t limit) {

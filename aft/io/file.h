@@ -15,6 +15,10 @@ bool exists(const std::string& path) noexcept;
 /// expected and what was found.
 std::string read_file(const std::string& path, size_t limit);
 
+/// The same for a path that the user named, which may be a pipe or a device: it
+/// is read to its end, and may block.
+std::string read_input(const std::string& path, size_t limit);
+
 /// Reads the standard input to its end, at most `limit` bytes. Throws
 /// io::Error.
 std::string read_standard_input(size_t limit);

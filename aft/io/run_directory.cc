@@ -26,6 +26,22 @@ std::string RunDirectory::proof() const {
   return "";
 }
 
+bool RunDirectory::owns(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string directory =
+      slash == std::string::npos ? "." : path.substr(0, slash);
+  const RunDirectory run(directory), above(directory + "/..");
+  for (const std::string& file :
+       {run.config(), run.weights(), run.metrics(), run.curve(), run.data()})
+    if (file == directory + "/" + path.substr(slash + 1))
+      return !run.proof().empty();
+  // In state/, whatever the way to it.
+  struct stat own, state;
+  return !above.proof().empty() && stat(directory.c_str(), &own) == 0 &&
+         stat(above.state().c_str(), &state) == 0 &&
+         own.st_dev == state.st_dev && own.st_ino == state.st_ino;
+}
+
 bool RunDirectory::create() const {
   if (make_directories(path_)) return true;
   struct stat info;

@@ -52,6 +52,10 @@ class RunDirectory {
   /// was killed before it wrote its configuration.
   std::string proof() const;
 
+  /// Whether `path` names one of these files, or any file in state/, of a
+  /// directory that holds a run or a model. Those in plots/ do not count.
+  static bool owns(const std::string& path);
+
   /// Creates the directory and those of its parents that do not exist. Returns
   /// false if the directory already exists. Throws Error.
   bool create() const;

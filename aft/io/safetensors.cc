@@ -148,7 +148,9 @@ SafeTensors SafeTensors::open(const std::string& path) {
   if (!S_ISREG(st.st_mode)) fail(path, "must be a regular file");
   const auto bytes = static_cast<size_t>(st.st_size);
   if (bytes < kPrefixBytes) {
-    fail(path, "file must have at least 8 bytes, got " + std::to_string(bytes));
+    fail(path,
+         "is not a safetensors file: file must have at least 8 bytes, got " +
+             std::to_string(bytes));
   }
 
   SafeTensors out;
@@ -161,12 +163,12 @@ SafeTensors SafeTensors::open(const std::string& path) {
   uint64_t length = 0;
   std::memcpy(&length, map, sizeof(length));
   if (length > kMaxHeaderBytes) {
-    fail(path, "header must be at most " + std::to_string(kMaxHeaderBytes) +
-                   " bytes, got length " + std::to_string(length) +
-                   " (not a safetensors file?)");
+    fail(path, "is not a safetensors file: header must be at most " +
+                   std::to_string(kMaxHeaderBytes) + " bytes, got length " +
+                   std::to_string(length));
   }
   if (length > bytes - kPrefixBytes) {
-    fail(path, "header of " + std::to_string(length) +
+    fail(path, "is damaged: header of " + std::to_string(length) +
                    " bytes must fit in the file, got " +
                    base::counted(bytes - kPrefixBytes, "byte") +
                    " after the length (truncated file?)");
@@ -174,17 +176,22 @@ SafeTensors SafeTensors::open(const std::string& path) {
   const char* header = static_cast<const char*>(map) + kPrefixBytes;
   const char* data = header + length;
   if (length == 0 || *header != '{') {
-    fail(path, "header must begin with '{', got " +
+    fail(path, "is not a safetensors file: header must begin with '{', got " +
                    (length ? quote(std::string(1, *header)) : "no header"));
   }
-  if (std::memchr(header, 0, length)) {  // the parser would take it for the end
-    fail(path, "header must be JSON, got a zero byte in it");
-  }
   HeaderParser parser(path);
-  nlohmann::json::sax_parse(header, data, &parser);
-
   std::vector<Entry>& entries = parser.entries;
-  check_layout(path, entries, bytes - kPrefixBytes - length);
+  try {
+    // The parser would take it for the end.
+    if (std::memchr(header, 0, length))
+      fail(path, "header must be JSON, got a zero byte in it");
+    nlohmann::json::sax_parse(header, data, &parser);
+    check_layout(path, entries, bytes - kPrefixBytes - length);
+  } catch (const Error& e) {
+    const size_t name = name_of(path).size() + 2;
+    fail(path, "is damaged: its header cannot be read: " +
+                   std::string(e.what()).substr(name));
+  }
   out.metadata_ = std::move(parser.metadata);
   out.tensors_.reserve(entries.size());
   for (Entry& e : entries) {
@@ -216,10 +223,10 @@ const TensorView& SafeTensors::at(const std::string& name) const {
   for (const TensorView& t : tensors_)
     if (t.name.size() <= kMaxName && names.size() < kMaxNames)
       names.push_back(t.name);
-  fail(path_,
-       "must hold tensor " + quote(name) + ", got " +
-           std::to_string(tensors_.size()) + " others" +
-           (names.empty() ? "" : ", nearest " + base::nearest(name, names)));
+  const std::string near = base::nearest(name, names);
+  fail(path_, "must hold tensor " + quote(name) + ", got " +
+                  std::to_string(tensors_.size()) + " others" +
+                  (near.empty() ? "" : ", nearest " + near));
 }
 
 std::string checksum(const std::vector<TensorView>& tensors,

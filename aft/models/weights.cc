@@ -10,8 +10,9 @@
 namespace aft::models {
 namespace {
 
-/// Key of the metadata.
-constexpr char kChecksum[] = "checksum";
+/// Keys of the metadata. Every file with the second one has a checksum, so that
+/// damage to the first one's name is noticed too.
+constexpr char kChecksum[] = "checksum", kSavedBy[] = "saved_by";
 
 io::DType dtype_of(const std::string& name, const at::Tensor& x) {
   switch (x.scalar_type()) {
@@ -49,10 +50,12 @@ std::vector<io::TensorView> views_of(const NamedTensors& tensors,
   return views;
 }
 
-/// Throws io::Error if the file has a checksum that does not match.
+/// Throws io::Error if the file has a checksum that does not match, or lost it.
 void check_checksum(const std::string& path, const io::SafeTensors& file) {
   std::map<std::string, std::string> metadata = file.metadata();
   const auto at = metadata.find(kChecksum);
+  if (at == metadata.end() && metadata.count(kSavedBy))
+    throw io::Error(path + ": the file is damaged: its checksum is missing");
   if (at == metadata.end()) return;
   const std::string expected = at->second;
   metadata.erase(at);
@@ -84,7 +87,8 @@ void save_tensors(const std::string& path, const NamedTensors& tensors,
   std::vector<at::Tensor> held;
   const std::vector<io::TensorView> views = views_of(tensors, held);
   std::map<std::string, std::string> all = metadata;
-  all[kChecksum] = io::checksum(views, metadata);
+  all[kSavedBy] = "aft";
+  all[kChecksum] = io::checksum(views, all);
   io::save_safetensors(path, views, all);
 }
 

@@ -175,9 +175,9 @@ Generator::Generator(models::SequenceModel model, const Sampling& sampling,
         state_.position > (int64_t{1} << 62) ||
         (config.has_end() && state_.position > config.length)) {
       throw io::Error(path +
-                      ": expected a state of a generator, with its "
-                      "position in the metadata, got " +
-                      (end ? "'" + at->second + "'" : "none"));
+                      ": is not a state saved by `aft generate --save-state`: "
+                      "expected its position in the metadata, got " +
+                      (end ? "'" + base::printable(at->second) + "'" : "none"));
     }
     const auto saved_by = file.metadata().find("model");
     if (saved_by != file.metadata().end() &&

@@ -50,6 +50,10 @@ class Generator {
   void prompt(std::vector<std::vector<int64_t>> prompts);
   /// How many symbols of its prompt stream i has not been given yet.
   int64_t unread(size_t i) const;
+  /// The symbols of the last prompt of stream i.
+  int64_t prompt_size(size_t i) const {
+    return static_cast<int64_t>(prompts_[i].size());
+  }
   const models::SequenceModelState& state() const { return state_; }
 
  private:

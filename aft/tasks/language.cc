@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "aft/base/counted.h"
+
 namespace aft::tasks {
 namespace {
 
@@ -25,9 +27,31 @@ Json complete_language_config(const Json& given) {
   LanguageConfig config;
   config.task = "language";
   base::from_json(given, config);
+  try {
+    data::TextCodec::from_counts(config.data.mode, {});
+  } catch (const data::DataError& e) {
+    throw base::ConfigError(e.what());
+  }
   const Json out = base::to_json(config);
   base::check_sizes(out["model"]);
   return out;
+}
+
+/// Throws DataError if the training part, nine tenths, is too small.
+void check_length(const LanguageConfig& config, const data::Text& text) {
+  const int64_t least = 2 * config.model.length;
+  if (config.model.length < 1 || text.train().size >= least) return;
+  const int64_t all = text.split("all").size;
+  const std::string unit = config.data.mode == "bytes" ? "byte" : "symbol";
+  throw data::DataError(
+      (config.data.path.empty() ? "the built-in text" : config.data.path) +
+      ": has " + base::counted(all, unit) + ", of which nine tenths, " +
+      std::to_string(text.train().size) +
+      ", are for training; windows of model.length = " +
+      std::to_string(config.model.length) + " need " + std::to_string(least) +
+      ": use a text (--data, data.path) of at least " +
+      std::to_string((least + 8) / 9 * 10) + " " + unit +
+      "s or a smaller model.length");
 }
 
 std::unique_ptr<train::Task> make_language_task(Json& json,
@@ -38,6 +62,7 @@ std::unique_ptr<train::Task> make_language_task(Json& json,
   const std::string found = text.fingerprint();
   check_fingerprint(data.path.empty() ? "the built-in text" : data.path,
                     data.fingerprint, found);
+  check_length(config, text);
   if (!data.path.empty()) data.path = absolute(data.path);
   data.symbols = text.codec().symbols(), data.fingerprint = found;
   json = base::to_json(config);

@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <mutex>
+#include <unordered_map>
 #include <utility>
 
 #include "aft/base/config.h"
@@ -14,21 +16,70 @@ namespace aft::tasks {
 namespace {
 
 thread_local MemoryLimit* limit = nullptr;
+thread_local std::shared_ptr<MemoryPeak::Count> peak;
 
-std::string gigabytes(double bytes) {
-  return base::shown(std::round(bytes / 1e6) / 1e3) + " GB";
+/// The allocations that a MemoryPeak counts until they are freed.
+class CountedMemory {
+ public:
+  void add(void* at, size_t size) {
+    const auto bytes = static_cast<int64_t>(size);
+    const int64_t now = peak->now += bytes;
+    if (now > peak->most) peak->most = now;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    all_[at] = {bytes, peak};
+    any_ = true;
+  }
+  void remove(void* at) {
+    if (!any_) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = all_.find(at);
+    if (found == all_.end()) return;
+    found->second.second->now -= found->second.first;
+    all_.erase(found);
+    any_ = !all_.empty();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<bool> any_{false};
+  std::unordered_map<void*,
+                     std::pair<int64_t, std::shared_ptr<MemoryPeak::Count>>>
+      all_;
+};
+
+// Never destroyed: tensors may be freed at exit.
+CountedMemory& counted_memory() {
+  static auto* const all = new CountedMemory;
+  return *all;
+}
+
+c10::DeleterFnPtr free_memory = nullptr;  // of the wrapped allocator
+
+void remove_and_free(void* at) {
+  counted_memory().remove(at);
+  free_memory(at);
 }
 
 /// Wraps the CPU allocator and charges allocations to the limit.
 class LimitedAllocator final : public c10::Allocator {
  public:
-  explicit LimitedAllocator(c10::Allocator* next) : next_(next) {}
+  explicit LimitedAllocator(c10::Allocator* next) : next_(next) {
+    free_memory = next->raw_deleter();
+  }
   // Which overload of allocate is virtual in LibTorch, and whether copy_data
   // is, depends on its version: hence no `override`.
   c10::DataPtr allocate(size_t bytes) const {
     if (limit) limit->take(static_cast<double>(bytes));
+    if (peak && static_cast<double>(peak->now) + static_cast<double>(bytes) >
+                    peak->limit)
+      throw TooLarge("a tensor of " + gigabytes(static_cast<double>(bytes)) +
+                     " is above the limit of " + gigabytes(peak->limit));
     try {
-      return next_->allocate(bytes);
+      c10::DataPtr memory = next_->allocate(bytes);
+      if (peak && memory.get() == memory.get_context() &&
+          memory.compare_exchange_deleter(free_memory, remove_and_free))
+        counted_memory().add(memory.get(), bytes);
+      return memory;
     } catch (const c10::Error&) {
       throw TooLarge("no memory for a tensor of " +
                      gigabytes(static_cast<double>(bytes)));
@@ -37,7 +88,7 @@ class LimitedAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) {
     return std::as_const(*this).allocate(bytes);
   }
-  c10::DeleterFnPtr raw_deleter() const { return next_->raw_deleter(); }
+  c10::DeleterFnPtr raw_deleter() const { return remove_and_free; }
   void copy_data(void* to, const void* from, size_t bytes) const {
     std::memcpy(to, from, bytes);
   }
@@ -69,6 +120,17 @@ void MemoryLimit::take(double bytes) {
                    gigabytes(used_) + ", is above the limit of " +
                    gigabytes(bytes_));
   used_ += bytes;
+}
+
+MemoryPeak::MemoryPeak(double bytes) : count_(new Count{bytes}) {
+  peak = count_;
+}
+
+MemoryPeak::~MemoryPeak() { peak = nullptr; }
+
+std::string gigabytes(double bytes) {
+  const double unit = bytes >= 1e11 ? 1e9 : bytes >= 1e10 ? 1e8 : 1e6;
+  return base::shown(std::round(bytes / unit) * (unit / 1e9)) + " GB";
 }
 
 namespace {

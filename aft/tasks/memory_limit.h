@@ -2,6 +2,8 @@
 // configuration are untrusted.
 #pragma once
 
+#include <atomic>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -39,6 +41,28 @@ class MemoryLimit {
   double used_ = 0;
   MemoryLimit* const before_;
 };
+
+/// While it exists, measures the memory that CPU tensors of this thread take at
+/// a time, without those that existed before. The allocation that exceeds
+/// `bytes` throws TooLarge. Not nested. Needs install_memory_limit().
+class MemoryPeak {
+ public:
+  struct Count {
+    const double limit;
+    std::atomic<int64_t> now{0}, most{0};
+  };
+  explicit MemoryPeak(double bytes);
+  ~MemoryPeak();
+  MemoryPeak(const MemoryPeak&) = delete;
+  MemoryPeak& operator=(const MemoryPeak&) = delete;
+  double most() const { return static_cast<double>(count_->most); }
+
+ private:
+  const std::shared_ptr<Count> count_;  // shared with tensors that live longer
+};
+
+/// "1.25 GB", with about three digits.
+std::string gigabytes(double bytes);
 
 /// The memory that creating the model of a safetensors file may use, derived
 /// from the size of its weights. Throws io::Error.

@@ -48,8 +48,10 @@ const std::vector<Embedded>& embedded_files() {
   std::vector<std::string> known;
   for (const Embedded& file : embedded_files())
     if (!file.base) known.push_back(file.name);
-  throw UnknownPreset("there is no preset '" + base::printable(name) +
-                      "'; the nearest are " + base::nearest(name, known));
+  const std::string near = base::nearest(name, known);
+  throw UnknownPreset(
+      "there is no preset '" + base::printable(name) + "'; " +
+      (near.empty() ? "`aft presets` lists all" : "the nearest are " + near));
 }
 
 Json read(const std::string& what) {

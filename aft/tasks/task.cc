@@ -74,11 +74,51 @@ std::shared_ptr<torch::nn::Module> sequence_model(const Json& config) {
       .ptr();
 }
 
+namespace {
+
+/// A message of a module names its own option: "AFTConv: heads must divide dim
+/// = 32, got 7". Returns it with the keys of the configuration: "model.heads
+/// must divide model.width = 32, got 7". Other messages are unchanged.
+std::string with_keys(const std::string& message, const Json& model) {
+  const size_t colon = message.find(": "),
+               mixer = message.find("mixer must be");
+  std::string rest = message;
+  if (colon != std::string::npos && colon < message.find(' '))
+    rest = message.substr(colon + 2);
+  if (rest.rfind("kernel sizes must be", 0) == 0 && model.contains("window"))
+    return "model.window must be 1 or more, got " + model["window"].dump();
+  if (!model.contains(rest.substr(0, rest.find(' '))) ||
+      (rest == message && mixer != 0))
+    return message;
+  if (const size_t dim = rest.find(" dim = "); dim != std::string::npos)
+    rest.replace(dim, 7, " model.width = ");
+  return "model." + rest;
+}
+
+/// make(), whose errors name keys of the configuration.
+template <class Make>
+auto with_keys_in_errors(const Json& config, const Make& make)
+    -> decltype(make()) {
+  try {
+    return make();
+  } catch (const c10::Error& e) {
+    const std::string message = e.what_without_backtrace(),
+                      ours = with_keys(message, config.at("model"));
+    if (ours == message) throw;
+    throw base::ConfigError(ours);
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<torch::nn::Module> make_model(const Json& config,
                                               const std::string& directory) {
   const io::RunDirectory files(directory);
   return within_memory(
-      [&] { return task_kind(config).model(config); },
+      [&] {
+        return with_keys_in_errors(
+            config, [&] { return task_kind(config).model(config); });
+      },
       !directory.empty() && (files.has_weights() || files.has_checkpoint())
           ? weights_of(directory).file
           : "");
@@ -87,8 +127,12 @@ std::shared_ptr<torch::nn::Module> make_model(const Json& config,
 std::unique_ptr<train::Task> make_task(Json& config,
                                        const ProgressCallback& progress,
                                        const std::string& weights) {
-  return within_memory([&] { return task_kind(config).make(config, progress); },
-                       weights);
+  return within_memory(
+      [&] {
+        return with_keys_in_errors(
+            config, [&] { return task_kind(config).make(config, progress); });
+      },
+      weights);
 }
 
 namespace {

@@ -94,7 +94,7 @@ TrainingResult run_training(const TrainingRun& run,
     task =
         make_task(config, hooks.reading, resume ? directory.checkpoint() : "");
     if (run.device.is_cpu())
-      check_training_memory(config, task->model(), group ? group->size() : 1);
+      check_training_memory(config, *task, group ? group->size() : 1);
     if (!run.init.empty() && !resume) {
       const Transfer taken = initialise(task->model(), config, run.init);
       if (hooks.initialised) hooks.initialised(taken);

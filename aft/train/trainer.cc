@@ -73,9 +73,12 @@ Trainer::Trainer(Task& task, const TrainConfig& config, std::string directory,
   positive("grad_accumulation", config.grad_accumulation),
       positive("report_every", config.report_every);
   positive("save_every", config.save_every);
-  if (config.seed < 0)
-    throw TrainError("train.seed must be 0 or more, got " +
-                     std::to_string(config.seed));
+  for (const auto& [name, x] : {std::pair("seed", config.seed),
+                                {"warmup_steps", config.warmup_steps},
+                                {"validate_every", config.validate_every}})
+    if (x < 0)
+      throw TrainError(std::string("train.") + name +
+                       " must be 0 or more, got " + std::to_string(x));
   constexpr int64_t kMostRows = int64_t{1} << 24;
   if (config.batch_size > kMostRows)
     throw TrainError("train.batch_size must be at most " +
@@ -180,7 +183,7 @@ void Trainer::save(double score) {
 void Trainer::resume(bool new_data) {
   if (leads()) {
     load();
-    if (new_data) {
+    if (new_data && step_ < config_.steps) {  // a finished run is unchanged
       best_ = 0;
       save();
     }

@@ -69,16 +69,16 @@ ModelCost measure(const std::string& name, const Options& o) {
   // Also throws if the configuration is invalid.
   for (const auto& p : tasks::make_model(config, weights)->parameters())
     cost.parameters += p.numel();
-  cost.training = measure_training(text, o.repeat);
-  cost.inference = images ? measure_inference(text, batch, 0, o.repeat, weights)
-                          : measure_generation(text, o.repeat, weights);
-  for (const Measured* m : {&cost.training, &cost.inference}) {
-    if (m->error.empty()) continue;
-    // Remove the program name that the subprocess printed before the message.
-    const size_t name_end = m->error.rfind("aft: ", 0) == 0 ? 5 : 0;
-    throw std::runtime_error("bench: " + name + ": " +
-                             m->error.substr(name_end));
-  }
+  const auto checked = [&](const Measured& m) {
+    if (!m.error.empty())
+      throw std::runtime_error("bench: " + name + ": " + m.error +
+                               batch_hint(m.error, o.batch));
+    return m;
+  };
+  cost.training = checked(measure_training(text, o.repeat));
+  cost.inference =
+      checked(images ? measure_inference(text, batch, 0, o.repeat, weights)
+                     : measure_generation(text, o.repeat, weights));
   return cost;
 }
 

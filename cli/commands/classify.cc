@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 
+#include "aft/base/counted.h"
 #include "aft/base/escape.h"
 #include "aft/data/image_input.h"
 #include "aft/tasks/classification.h"
@@ -114,8 +115,8 @@ void run(const Options& o) {
     std::cout << json.dump(2, ' ', false, base::Json::error_handler_t::replace)
               << std::endl;
   if (failed > 0)
-    throw io::Error(std::to_string(failed) + " of " + std::to_string(all) +
-                    " images could not be classified");
+    throw io::Error(std::to_string(failed) + " of " +
+                    base::counted(all, "image") + " could not be classified");
 }
 
 }  // namespace

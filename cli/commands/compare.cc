@@ -76,7 +76,8 @@ void measure_speed(const ComparedSystem& s, const Options& o,
   const Measured m = is_classifier(s)
                          ? measure_inference(config.dump(), batch, 0, o.repeat)
                          : measure_training(config.dump(), o.repeat);
-  result.error = m.error, result.peak_gb = m.peak / 1e9;
+  result.error = m.error + batch_hint(m.error, o.batch);
+  result.peak_gb = m.peak / 1e9;
   if (m.ms > 0) result.rate = 1e3 * static_cast<double>(batch) / m.ms;
 }
 

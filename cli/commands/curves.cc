@@ -3,6 +3,7 @@
 #include <cmath>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "aft/base/counted.h"
@@ -20,19 +21,24 @@ namespace {
 
 using train::Metrics;
 
-/// The points (x, y) of the lines that have both: values above 0.
+/// The points (x, y) of the lines that have both: x above 0, and y.
 template <class X, class Y>
 Series series(const std::string& name, const std::vector<Metrics>& lines,
               const X& x, const Y& y) {
   Series out{name, {}};
   for (const Metrics& m : lines)
-    if (x(m) > 0 && y(m) > 0) out.points.emplace_back(x(m), y(m));
+    if (const std::optional<double> value = y(m); x(m) > 0 && value)
+      out.points.emplace_back(x(m), *value);
   return out;
 }
 
 double step(const Metrics& m) { return static_cast<double>(m.step); }
 double minutes(const Metrics& m) { return m.seconds / 60; }
-double top1(const Metrics& m) { return 100 * m.value("top1"); }
+std::optional<double> top1(const Metrics& m) {
+  for (const auto& [name, share] : m.values)
+    if (name == "top1") return 100 * share;
+  return std::nullopt;
+}
 
 std::vector<Metrics> read(const std::string& directory) {
   if (!io::exists(directory))
@@ -67,28 +73,37 @@ std::vector<std::string> names_of(const std::vector<std::string>& directories) {
   return distinct.size() == out.size() ? out : directories;
 }
 
-bool has_top1(const std::vector<Metrics>& lines) {
-  return std::any_of(lines.begin(), lines.end(),
-                     [](const Metrics& m) { return top1(m) > 0; });
+/// The unit of the loss in bits; "" for classifiers, whose loss is in nats.
+/// Runs without a configuration are judged by their metrics.
+std::string unit_of(const std::string& directory,
+                    const std::vector<Metrics>& lines) {
+  if (io::RunDirectory(directory).has_config())
+    return tasks::task_kind(tasks::load_config(directory)).unit;
+  const bool classes =
+      std::any_of(lines.begin(), lines.end(),
+                  [](const Metrics& m) { return top1(m).has_value(); });
+  return classes ? "" : "bits";
 }
 
 }  // namespace
 
 Chart run_chart(const std::string& directory) {
   const std::vector<Metrics> lines = read(directory);
-  const bool classes = has_top1(lines);
+  const std::string unit = unit_of(directory, lines);
+  const bool classes = unit.empty();
   const double scale = classes ? 1 : kBits;
   const Series training =
       series("training", lines, step,
-             [&](const Metrics& m) { return m.loss * scale; });
-  const Series validation = series(
-      "validation", lines, step,
-      [&](const Metrics& m) { return m.validation.value_or(0) * scale; });
+             [&](const Metrics& m) { return std::optional(m.loss * scale); });
+  const auto validated = [&](const Metrics& m) {
+    return m.validation ? std::optional(*m.validation * scale) : std::nullopt;
+  };
+  const Series validation = series("validation", lines, step, validated);
   Chart chart{"curve", "Training of " + directory, "", "", {}};
   if (training.points.empty()) return chart;
   chart.caption = classes ? "Loss in nats and, on validation data, top-1 "
                             "accuracy in % by training step."
-                          : "Loss in bits per symbol by training step.";
+                          : "Loss in " + unit + " by training step.";
   if (validation.points.empty()) {
     chart.caption += " Not validated yet.";
   } else {
@@ -101,7 +116,7 @@ Chart run_chart(const std::string& directory) {
   }
   chart.panels = {{classes ? "loss" : "",
                    "step",
-                   classes ? "nats" : "bits per symbol",
+                   classes ? "nats" : unit,
                    {training, validation},
                    true}};
   if (classes)
@@ -124,11 +139,15 @@ Chart runs_chart(const std::vector<std::string>& directories) {
   check_tasks(directories);
   std::vector<std::vector<Metrics>> runs;
   for (const std::string& d : directories) runs.push_back(read(d));
-  const bool classes = std::all_of(runs.begin(), runs.end(), has_top1);
+  const std::string bits =
+      directories.empty() ? "" : unit_of(directories[0], runs[0]);
+  const bool classes = bits.empty();
   const auto value = [&](const Metrics& m) {
-    return classes ? top1(m) : kBits * m.validation.value_or(0);
+    return classes        ? top1(m)
+           : m.validation ? std::optional(kBits * *m.validation)
+                          : std::nullopt;
   };
-  const char* unit = classes ? "%" : "bits per symbol";
+  const std::string unit = classes ? "%" : bits;
   Panel steps{"at equal steps", "step", unit, {}, true},
       time{"at equal time", "minutes", unit, {}, true};
   bool timed = true;
@@ -146,8 +165,8 @@ Chart runs_chart(const std::vector<std::string>& directories) {
   return {"curves", "Validation", "",
           std::string(classes ? "Top-1 accuracy in % on validation data, where "
                                 "higher is better, "
-                              : "Validation loss in bits per symbol, where "
-                                "lower is better, ") +
+                              : "Validation loss in " + bits +
+                                    ", where lower is better, ") +
               (timed ? "by training step and by training time."
                      : "by training step."),
           panels};
@@ -172,7 +191,7 @@ void add_curves(CLI::App& app) {
       throw UsageError("curves: expected at most 16 runs, got " +
                        std::to_string(o->runs.size()));
     const Chart chart = runs_chart(o->runs);
-    io::prepare_file(o->out);
+    prepare_output("--out", o->out);
     io::write_file(o->out, plot(chart));
     std::cout << o->out << ": the validation curves of "
               << base::counted(o->runs.size(), "run") << '\n';

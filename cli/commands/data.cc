@@ -79,7 +79,7 @@ std::string preview(const data::Text& text) {
 
 void describe_images(const std::string& name, const std::string& path,
                      const Options& o) {
-  if (!o.grid.empty()) io::prepare_file(o.grid);
+  if (!o.grid.empty()) prepare_output("--sheet", o.grid);
   const data::RawImages images = open_images(path, o.size, o.size, 0);
   base::Json j{{"name", name}, {"size", o.size}};
   std::vector<std::vector<std::string>> rows;

@@ -66,9 +66,10 @@ Evaluation evaluate_text(const base::Json& json, const Options& o) {
                      std::to_string(T) + ", got " + std::to_string(stride));
   const auto model = tasks::load_sequence_model(o.model, config.model);
   ProgressMeter meter("symbols");
+  // The first symbol is not predicted, but read.
   out.nats = tasks::evaluate(
       model, part, T, stride, o.batch,
-      [&](int64_t done, int64_t all) { meter.show(done, all); });
+      [&](int64_t done, int64_t all) { meter.show(done + 1, all + 1); });
   out.sparsity = nn::sparsity(*model);
   out.json = {{"symbols", part.size},
               {"length", T},

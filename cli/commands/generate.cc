@@ -65,7 +65,7 @@ std::vector<std::string> prompts_of(const Options& o) {
                   std::to_string(inputs) + " times");
   for (const std::string& file : files)
     out.push_back(file == "-" ? io::read_standard_input(kPromptLimit)
-                              : io::read_file(file, kPromptLimit));
+                              : io::read_input(file, kPromptLimit));
   const bool one = o.interactive || !o.state.empty() || !o.save_state.empty();
   if (one && out.size() > 1)
     throw UsageError(
@@ -103,7 +103,7 @@ class Encoder {
 void generate(tasks::Generator& generator, const data::TextCodec& codec,
               int64_t bytes, const std::string& start, int before,
               Printer& printer, std::vector<std::string>& texts) {
-  const int64_t prompt = generator.unread(0);
+  const int64_t prompt = generator.prompt_size(0);
   auto meter = std::make_unique<ProgressMeter>("bytes of the prompt");
   std::vector<int64_t> left(texts.size(), bytes);
   while (*std::max_element(left.begin(), left.end()) > 0 && std::cout &&
@@ -158,7 +158,7 @@ bool converse(tasks::Generator& generator, const data::TextCodec& codec,
 }
 
 void run(const Options& o) {
-  if (!o.save_state.empty()) io::prepare_file(o.save_state);
+  if (!o.save_state.empty()) prepare_output("--save-state", o.save_state);
   const auto config = tasks::config_as<tasks::LanguageConfig>(
       tasks::load_config(o.model, "language"));
   const data::TextCodec codec(config.data.mode, config.data.symbols);

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -200,15 +199,8 @@ void export_weights(const ExportOptions& o) {
              ? "the network " + config["model"]["network"].get<std::string>()
              : "a model of task " + task) +
         ", which supports only --names aft");
-  const io::RunDirectory files(o.model);
-  for (const std::string& own : {files.weights(), files.checkpoint()})
-    if (std::error_code none;
-        std::filesystem::weakly_canonical(own, none) ==
-            std::filesystem::weakly_canonical(o.out, none) ||
-        std::filesystem::equivalent(own, o.out, none))
-      throw UsageError("export: --out must not be the model's own weights");
   report_weights(o.model);
-  io::prepare_file(o.out);
+  prepare_output("--out", o.out);
   const std::shared_ptr<torch::nn::Module> model =
       tasks::make_model(config, o.model);
   const models::NamedTensors ours = models::tensors_of(*model);

@@ -91,6 +91,9 @@ void run(const Options& o) {
     throw UsageError(
         "launch: expected `train ...` to run, got " +
         (o.arguments.empty() ? "nothing" : "'" + o.arguments[0] + "'"));
+  check_train(o.arguments);  // otherwise every rank would report the error
+  for (const std::string& word : o.arguments)
+    if (word == "--help" || word == "-h") return;  // it is shown
   // The first signal interrupts the ranks, the second one kills them.
   catch_interrupts(std::numeric_limits<int>::max());
   for (int tries = 0;; ++tries) {

@@ -28,7 +28,7 @@ struct Options {
 tasks::ImageConfig prepare(const Options& o) {
   const base::Json config = tasks::load_config(o.model, "image");
   report_weights(o.model);
-  io::prepare_file(o.out);
+  prepare_output("--out", o.out);
   return tasks::config_as<tasks::ImageConfig>(config);
 }
 

@@ -47,6 +47,10 @@ std::string directory_of(const Options& o) {
 
 /// data: --data, or where it is stored.
 base::Json configuration(const Options& o, const std::string& data) {
+  if (!o.resume.empty() && !io::RunDirectory(o.resume).has_config())
+    throw io::Error(io::RunDirectory(o.resume).config() +
+                    ": does not exist; expected --resume with the directory "
+                    "of a run");
   base::Json config = o.resume.empty() ? preset_config(o.preset, o.sets)
                                        : directory_config(o.resume, o.sets);
   if (!data.empty()) {
@@ -55,6 +59,13 @@ base::Json configuration(const Options& o, const std::string& data) {
   }
   if (o.steps > 0) config["train"]["steps"] = o.steps;
   return config;
+}
+
+/// Throws as run() would for options that contradict each other, unknown
+/// presets and keys, and a run that does not exist.
+void check(const Options& o) {
+  directory_of(o);
+  configuration(o, o.data);
 }
 
 /// With --data -, writes the standard input to the run directory, from which a
@@ -109,13 +120,15 @@ void report_start(const tasks::TrainingRun& run, const tasks::RunStart& start) {
               << "\n";
 }
 
-void report_end(const std::string& directory,
+void report_end(const std::string& directory, const std::string& data,
                 const tasks::TrainingResult& result) {
   using End = tasks::TrainingResult::End;
   std::cout << directory;
   if (result.end == End::kNothingToDo) {
     std::cout << ": already has " << base::counted(result.step, "step")
-              << "; use a larger `--steps N` to train further\n";
+              << (data.empty() ? "" : ", so --data " + data + " is not used")
+              << "; use a larger `--steps N` to train further"
+              << (data.empty() ? "" : " on it") << "\n";
   } else if (result.end == End::kStopped) {
     std::cout << ": saved at step " << result.step
               << "; resume with `aft train --resume " << directory << "`\n";
@@ -171,7 +184,7 @@ void run(const Options& o, tasks::TrainingRun run, std::atomic<bool>& begun) {
       run.config = configuration(o, stored_data(o, run.directory, processes));
     const tasks::TrainingResult result = tasks::run_training(run, hooks);
     line.reset();
-    if (leads) report_end(run.directory, result);
+    if (leads) report_end(run.directory, o.data, result);
     if (result.end == tasks::TrainingResult::End::kStopped) throw Interrupted();
   } catch (const io::RunExists& e) {
     throw UsageError(std::string(e.what()) +
@@ -217,7 +230,10 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_train(CLI::App& app) {
+namespace {
+
+/// Adds the command, which then calls `act`.
+void add_train(CLI::App& app, void (*act)(const Options&)) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "train",
@@ -265,10 +281,25 @@ void add_train(CLI::App& app) {
       "  aft train image-aft-local-4x128 --data holiday/ --out holiday-model\n"
       "  aft train classify-aft-conv-4x96 --data flowers/ --out flowers-model\n"
       "  aft train --resume book");
-  command->callback([o] {
-    set_threads(o->threads);
-    run(*o);
+  command->callback([o, act] { act(*o); });
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  add_train(app, [](const Options& o) {
+    set_threads(o.threads);
+    run(o);
   });
+}
+
+void check_train(const std::vector<std::string>& arguments) {
+  CLI::App app("", "aft");
+  add_train(app, check);
+  finish(app);
+  std::vector<const char*> words = {"aft"};
+  for (const std::string& word : arguments) words.push_back(word.c_str());
+  run(app, static_cast<int>(words.size()), words.data());
 }
 
 }  // namespace aft::cli

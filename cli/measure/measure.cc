@@ -94,7 +94,8 @@ std::vector<double> run_measurement(std::vector<std::string> arguments,
               ? "killed, probably because memory ran out"
           : child.error.empty()
               ? "ended with exit code " + std::to_string(child.code)
-              : child.error;
+              // Without the program name.
+              : child.error.substr(child.error.rfind("aft: ", 0) == 0 ? 5 : 0);
   return {};
 }
 
@@ -105,6 +106,12 @@ std::optional<double> peak_bytes(const Case& c, const std::string& side,
       {"ops", nlohmann::json(c).dump(), side, pass_name(pass)}, error);
   if (numbers.empty()) return std::nullopt;
   return numbers[0];
+}
+
+std::string batch_hint(const std::string& error, int64_t batch) {
+  return batch > 0 && error.find("train.batch_size") != std::string::npos
+             ? " (--batch sets train.batch_size)"
+             : "";
 }
 
 Measured measure_training(const std::string& config, int repeat) {

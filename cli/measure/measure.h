@@ -44,6 +44,10 @@ Measured measure_inference(const std::string& config, int64_t batch,
 Measured measure_generation(const std::string& config, int repeat,
                             const std::string& weights = "");
 
+/// The end of an error message of measure_training() with --batch: " (--batch
+/// sets train.batch_size)" if it names that key.
+std::string batch_hint(const std::string& error, int64_t batch);
+
 /// Runs `measure <arguments>` with this program's number of threads and returns
 /// the numbers that it prints. On failure returns an empty vector and sets
 /// `error`.

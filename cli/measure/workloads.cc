@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "aft/models/classifier.h"
+#include "aft/tasks/memory_estimate.h"
 #include "cli/model.h"
 
 namespace aft::cli {
@@ -20,7 +21,8 @@ base::Json config_on_built_in_data(const std::string& what,
 
 TimedTraining::TimedTraining(base::Json config)
     : task_(tasks::make_task(config)),
-      trainer_(*task_, train_config(config), "") {
+      trainer_((tasks::check_training_memory(config, *task_), *task_),
+               train_config(config), "") {
   const train::TrainConfig recipe = train_config(config);
   tokens_ = recipe.batch_size * recipe.grad_accumulation * task_->tokens();
   task_->model().train();
@@ -35,7 +37,6 @@ TimedClassifier::TimedClassifier(const base::Json& config,
                     size > 0 ? size : config["data"]["height"].get<int64_t>(),
                 width =
                     size > 0 ? size : config["data"]["width"].get<int64_t>();
-  images_ = at::randn({batch, 3, height, width});
   for (const auto& p : model_->parameters()) parameters_ += p.numel();
   if (const auto* blocks = model_->as<models::ClassifierImpl>()) {
     const models::ClassifierConfig& c = blocks->config;
@@ -52,6 +53,19 @@ TimedClassifier::TimedClassifier(const base::Json& config,
   if (!weights.empty()) tasks::load_weights(weights, *model_);
   model_->eval();
   model_->pack_for_inference();
+  const auto draw = [&](int64_t n) {
+    images_ = at::randn({n, 3, height, width});
+  };
+  tasks::refuse_memory("inference with --batch " + std::to_string(batch),
+                       2e8 + tasks::peak_bytes(
+                                 [&](int64_t n) {
+                                   draw(n);
+                                   run();
+                                   images_ = at::Tensor();
+                                 },
+                                 batch),
+                       1.1, "use a smaller --batch");
+  draw(batch);
 }
 
 void TimedClassifier::run() {

@@ -127,7 +127,9 @@ Axis y_axis(const Panel& panel, double low, double high) {
   Axis out;
   out.linear = panel.linear;
   if (panel.linear) {
-    const double space = high > low ? 0.04 * (high - low) : 0.05 * high;
+    const double space = high > low ? 0.04 * (high - low)
+                         : high > 0 ? 0.05 * high
+                                    : 1;
     out.low = std::max(low - space, 0.0), out.high = high + space;
     out.set_ticks(round_ticks(out.low, out.high));
     return out;

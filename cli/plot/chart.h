@@ -11,7 +11,8 @@ namespace aft::cli {
 
 struct Series {
   std::string name;
-  std::vector<std::pair<double, double>> points;  ///< positive, ascending in x
+  std::vector<std::pair<double, double>>
+      points;  ///< positive (y also 0 if linear), ascending in x
 };
 
 struct Panel {

@@ -11,7 +11,8 @@ namespace aft::cli {
 inline constexpr size_t kMostCurves = 16;  ///< per chart
 
 /// Reads the metrics of a run and replaces its curve: training and validation
-/// loss in bits against the step; for classifiers the loss in nats, and top-1.
+/// loss in the unit of the task (TaskKind::unit) against the step; for
+/// classifiers the loss in nats, and top-1.
 /// Does nothing if there are no metrics yet. Throws io::Error if the file
 /// cannot be written.
 void write_curve(const std::string& directory);
@@ -20,10 +21,10 @@ void write_curve(const std::string& directory);
 /// yet.
 Chart run_chart(const std::string& directory);
 
-/// The validation loss in bits (for classifiers: top-1) of at most kMostCurves
-/// runs, against the step and against training time. Throws UsageError if they
-/// are of different tasks and std::runtime_error if a run has no validation
-/// results yet.
+/// The validation loss in the unit of the task (for classifiers: top-1) of at
+/// most kMostCurves runs, against the step and against training time. Throws
+/// UsageError if they are of different tasks and std::runtime_error if a run
+/// has no validation results yet.
 Chart runs_chart(const std::vector<std::string>& directories);
 
 }  // namespace aft::cli

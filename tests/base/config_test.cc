@@ -86,8 +86,7 @@ TEST(Config, RenamedKeys) {
             "inner.rate must be a number, got string \"x\"");
   EXPECT_EQ(
       failure([&] { assignment("inner.sped=3", known, renames(Outer())); }),
-      "unknown key 'inner.sped'; the nearest known ones are inner.rate, "
-      "inner.window or name");
+      "unknown key 'inner.sped'");
   EXPECT_EQ(
       failure([&] {
         from_json(Json::parse(R"({"inner": {"speed": 1, "rate": 1}})"), c);
@@ -120,7 +119,7 @@ TEST(Config, Errors) {
   Outer c;
   const auto known = paths(to_json(c));
   EXPECT_EQ(failure([&] { from_json(Json::parse(R"({"nam": 1})"), c); }),
-            "unknown key 'nam'; the nearest known ones are name, on or inner");
+            "unknown key 'nam'; the nearest known ones are name");
   EXPECT_EQ(failure([&] {
               from_json(Json::parse(R"({"inner": {"window": 1.5}})"), c);
             }),
@@ -196,9 +195,17 @@ TEST(Config, HostileValues) {
             }),
             "inner.window must be an integer below 2^63, got number "
             "9223372036854775808");
+  EXPECT_EQ(failure([&] {
+              from_json(Json::parse(R"({"inner": {"window": 1e20}})"), c);
+            }),
+            "inner.window must be an integer below 2^63, got number 1e+20");
+  EXPECT_NE(failure([&] {
+              assignment("inner.wind=1", known);
+            }).find("the nearest known ones are inner.window"),
+            std::string::npos)
+      << "the beginning of a name is near";
   EXPECT_EQ(failure([&] { from_json(Json::parse(R"({"\u001b[2J": 1})"), c); }),
-            "unknown key '\\x1b[2J'; the nearest known ones are name, on or "
-            "inner");
+            "unknown key '\\x1b[2J'");
   EXPECT_EQ(failure([&] { from_json(Json::parse(R"({"on": "\u001b"})"), c); }),
             "on must be true or false, got string \"\\u001b\"");
   check_sizes(Json::parse(R"({"layers": 10000, "width": 2147483648,

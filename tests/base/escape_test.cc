@@ -53,6 +53,20 @@ TEST(Text, TerminalSafe) {
   EXPECT_EQ(terminal_safe("\xe2z\x82"), "\\xe2z\\x82");
 }
 
+/// They would reorder or break what a terminal shows.
+TEST(Text, TerminalSafeEscapesControlsOfLayout) {
+  EXPECT_EQ(terminal_safe("a\xe2\x80\xae"
+                          "b"),
+            "a\\xe2\\x80\\xaeb");  // U+202E
+  for (const char* control :
+       {"\xe2\x80\x8e", "\xe2\x80\xa8", "\xe2\x80\xa9", "\xe2\x80\xaa",
+        "\xe2\x81\xa6", "\xe2\x81\xa9", "\xd8\x9c"})
+    EXPECT_EQ(terminal_safe(control)[0], '\\') << control;
+  for (const char* other : {"\xe2\x80\x8d", "\xe2\x80\xa7", "\xe2\x80\xaf",
+                            "\xe2\x81\xaa", "\xe2\x82\xac", "\xd8\x9b"})
+    EXPECT_EQ(terminal_safe(other), other);
+}
+
 TEST(Text, TerminalTextHoldsBackIncompleteCharacters) {
   TerminalText text;
   EXPECT_EQ(text.add("\xe2"), "");

@@ -64,6 +64,18 @@ class TestBench(ProgramTest):
             train__batch_size=4096))  # fmt: skip
         self.assertEqual(8192 // 256, row["batch"])
 
+    def test_batches_that_do_not_fit_into_memory(self):
+        said = ["needs about ", " GB, and this machine has "]
+        for name in ("text-aft-simple-4x128", "image-pixelcnn"):
+            self.fails(1, [*said, "train.batch_size", "--batch"], "bench", name,
+                       "--batch", 1000000)  # fmt: skip
+        self.fails(1, ["1 of 1 system failed"], "compare", "imagenet-deit-tiny",
+                   "--speed", "--batch", 1000000, "--out", self.work)  # fmt: skip
+        report = (self.work / "compare.json").read_text()
+        for words in (*said, "inference with --batch 1000000"):
+            self.assertIn(words, report)
+        self.assertNotIn("aft: ", report)
+
     def test_wrong_calls(self):
         self.fails(2, ["'text-aft-lokal'"], "bench", "text-aft-lokal")
         self.fails(1, ["model.width"], "bench", "text-aft-local-4x128", "--set",

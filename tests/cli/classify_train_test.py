@@ -76,11 +76,12 @@ class TestTraining(ClassesTest):
         self.assertIn(f"loss {lines[-1]['loss']:.4f}", line)
         self.assertIn("top1 100.00 %", line)
         self.assertIn("images/s", line)
-        # The unit is not bits per symbol.
+        # The unit is not bits.
         curve = (self.colours / "curve.svg").read_text()
         self.assertTrue(curve.startswith("<svg"))
         with self.subTest("the text of the curve"):
-            self.assertNotIn("per symbol", curve)
+            self.assertNotIn("bits", curve)
+            self.assertIn(">nats<", curve)
         # The saved model is the validated one.
         valid = self.evaluate(self.colours, "--split", "valid")
         best = min(m["validation"] for m in checked)

@@ -54,12 +54,29 @@ class TestCurves(ProgramTest):
         run = self.run_of("run")
         root = self.curves(run, str(run) + "/")
         texts = [each.text for each in of_kind(root, "text")]
-        for text in ("at equal steps", "at equal time", "bits per symbol"):
+        for text in ("at equal steps", "at equal time", "bpc"):
             self.assertIn(text, texts)
         self.assertIn("lower is better", " ".join(filter(None, texts)))
         # Two runs with one name are shown with their paths.
         self.assertIn(str(run) + "/", texts)
         self.assertEqual(len(of_kind(root, "polyline")), 4)
+
+    def test_classifiers_without_a_hit(self):
+        """The task decides what is drawn, not the values."""
+        run = self.run_of("run", "classification")
+        lines = [json.loads(line) | {"top1": 0}
+                 for line in (run / "metrics.jsonl").read_text().splitlines()]  # fmt: skip
+        (run / "metrics.jsonl").write_text("".join(json.dumps(m) + "\n" for m in lines))
+        root = self.curves(run)
+        texts = " ".join(filter(None, (each.text for each in of_kind(root, "text"))))
+        self.assertIn("Top-1 accuracy in %", texts)
+        self.assertNotIn("bits", texts)
+        self.assertEqual(len(of_kind(root, "polyline")), 2)
+
+    def test_the_unit_is_that_of_the_task(self):
+        for task, unit in (("image", "bits/dim"), (None, "bits")):
+            root = self.curves(self.run_of(unit.replace("/", ""), task))
+            self.assertIn(unit, [each.text for each in of_kind(root, "text")])
 
     def test_single_validation(self):
         one, two = self.run_of("one", points=[(12, 2)]), self.run_of("two")

@@ -336,7 +336,7 @@ class TestWeights(ProgramTest):
         before = {p.name: p.read_bytes() for p in self.model.iterdir()}
         self.assertEqual({"config.json", "model.safetensors"}, set(before))
         self.fails(1, [self.model, "already"], "import", self.vit, *words)
-        self.fails(2, ["model's own weights"], "export", self.model, "--out",
+        self.fails(2, ["of a run directory"], "export", self.model, "--out",
                    self.model / "model.safetensors")  # fmt: skip
         self.fails(2, ["--names"], "export", self.model, "--out", self.out,
                    "--names", "onnx")  # fmt: skip

@@ -100,6 +100,20 @@ class Generate(ProgramTest):
         self.addCleanup(run.kill)
         return run
 
+    def test_state_never_replaces_a_file_of_a_run(self):
+        before = {p: p.read_bytes() for p in self.model.rglob("*") if p.is_file()}
+        for name in ("model.safetensors", "config.json", "state/checkpoint.safetensors"):
+            self.fails(2, ["--save-state", name, "of a run directory"], "generate",
+                       self.model, "--bytes", 1, "--save-state", self.model / name)  # fmt: skip
+        after = {p: p.read_bytes() for p in self.model.rglob("*") if p.is_file()}
+        self.assertEqual(before, after)
+
+    def test_prompts_from_pipes(self):
+        expected = self.generate("--prompt", "ab", "--bytes", 5)
+        done = self.succeed("generate", self.model, "--prompt-file", "/dev/stdin",
+                            "--bytes", 5, input=b"ab", errors="replace")  # fmt: skip
+        self.assertEqual(expected.decode("utf-8", "replace"), done.stdout)
+
     def test_interrupted_generation_saves_its_state(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
             state = self.work / f"state{code}"

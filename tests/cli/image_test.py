@@ -139,7 +139,7 @@ class TestImages(ProgramTest):
             ):
                 self.assertRegex(self.succeed(*words).stderr, expected)
             for name in ("model.safetensors", "state/checkpoint.safetensors"):
-                self.fails(2, ["--out", "own weights"],
+                self.fails(2, ["--out", "of a run directory"],
                            "export", out, "--out", out / name)  # fmt: skip
 
     def test_output_and_files_of_training(self):

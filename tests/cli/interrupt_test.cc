@@ -21,6 +21,7 @@ class Input : public testing::Test {
     ASSERT_EQ(dup2(ends[0], STDIN_FILENO), STDIN_FILENO);
     close(ends[0]);
     in_ = ends[1];
+    signal(SIGINT, SIG_DFL);  // background jobs of a script ignore it
     catch_interrupts(1000);
   }
   void TearDown() override { close_input(); }
@@ -75,6 +76,21 @@ TEST_F(Input, IsNotAwaitedOnceASignalArrives) {
   EXPECT_FALSE(read_line(line_, before));
   EXPECT_EQ(interrupts(), before + 1);
   later.join();
+}
+
+/// As for background jobs of a script.
+TEST(Signals, RemainIgnored) {
+  signal(SIGINT, SIG_IGN);
+  catch_interrupts(1000);
+  const int before = interrupts();
+  raise(SIGINT);
+  EXPECT_EQ(interrupts(), before);
+  raise(SIGTERM);
+  EXPECT_EQ(interrupts(), before + 1);
+  signal(SIGINT, SIG_DFL);
+  catch_interrupts(1000);
+  raise(SIGINT);
+  EXPECT_EQ(interrupts(), before + 2);
 }
 
 }  // namespace

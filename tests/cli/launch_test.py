@@ -122,7 +122,12 @@ class Launch(Runs):
         self.fails(2, ["'eval'"], "launch", "-n", 2, "--", "eval", "x")
         # A usage error of train, and without `--`.
         for words in (["train", "nonsense"], ["--", "train", "nonsense"]):
-            self.fails(2, ["rank", "exit code 2"], "launch", "-n", 2, *words)
+            self.fails(2, ["no preset 'nonsense'"], "launch", "-n", 2, *words)
+        # Once, not per rank.
+        for words in (["--stepz", 3], ["nonsense"], [PRESET, "--resume", "x"]):
+            done = aft("launch", "-n", 2, "train", *words)
+            self.assertEqual(done.returncode, 2)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         self.fails(2, ["--processes", "0"], "launch", "-n", 0, "--", "train", "x")
         small = ["train", PRESET, "--out", self.work / "x", *SMALL]
         for variables, words in (

@@ -382,7 +382,7 @@ class TestPage(PlotTest):
         lines = self.browser.hover_point("curve", 0)
         self.assertEqual(lines[0], "training")
         self.assertRegex(lines[1], r"^step: \d+$")
-        self.assertRegex(lines[2], r"^bits per symbol: " + NUMBER + "$")
+        self.assertRegex(lines[2], r"^bits/dim: " + NUMBER + "$")
 
 
 if __name__ == "__main__":

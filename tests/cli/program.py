@@ -24,6 +24,8 @@ if len(sys.argv) < 2 or not os.access(sys.argv[1], os.X_OK):
 AFT = str(Path(sys.argv[1]).resolve())
 BENCH = str(Path(AFT).with_name("aft-bench"))
 TIMEOUT = 600  # only for hangs: other tests may use the cores
+# Background jobs of a script ignore SIGINT, and so would the programs tested.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Waiting threads sleep, so that concurrent tests get the cores.
 os.environ["OMP_WAIT_POLICY"] = "passive"
 

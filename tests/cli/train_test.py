@@ -366,6 +366,15 @@ class TestTrain(ProgramTest):
         self.fails(2, ["--out"], "train", "--resume", out, "--out", "x")
         done = self.succeed("train", "--resume", out)
         self.assertIn("already has 1 step;", done.stdout)
+        other = self.work / "other.txt"
+        other.write_text("another text\n" * 1000)
+        kept = (out / "state/checkpoint.safetensors").read_bytes()
+        done = self.succeed("train", "--resume", out, "--data", other)
+        self.assertEqual(kept, (out / "state/checkpoint.safetensors").read_bytes())
+        self.assertIn(f"1 step, so --data {other} is not used; use a larger `--steps",
+                      done.stdout)  # fmt: skip
+        self.fails(1, ["expected --resume with the directory of a run"], "train",
+                   "--resume", self.work / "nosuch")  # fmt: skip
         self.fails(1, ["task", '"foo"'], "train", PRESET, "--set", "task=foo")
         # A failed call leaves nothing that would prevent a corrected one.
         bad = self.work / "bad"
@@ -375,6 +384,11 @@ class TestTrain(ProgramTest):
             ("train.schedule=cosin", "cosin"), ("model.length=0", "length"),
             ("data.valid_bytes=1", "valid_bytes"),
             ("train.learning_rate=-1", "train.learning_rate"),
+            ("train.warmup_steps=-5", "train.warmup_steps must be 0 or more"),
+            ("train.validate_every=-3", "train.validate_every must be 0 or more"),
+            ("train.seed=99999999999999999999", "must be an integer below 2^63"),
+            ("data.mode=foo", "data.mode must be bytes, txl or eos"),
+            ("model.mixer=foo", "model.mixer must be one of"),
         ):  # fmt: skip
             self.fails(1, [word], "train", PRESET, "--out", bad, *SMALL, "--set", key)
             self.assertFalse(bad.exists(), key)

@@ -206,6 +206,24 @@ TEST_F(ReadFile, ReadsWholeFiles) {
             std::string::npos);  // its size is 0
 }
 
+TEST_F(ReadFile, ReadsPipesOnlyAsInputs) {
+  const std::string path = directory_ + "/pipe";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_NE(message_of([&] { read_file(path, 9); }).find("a special file"),
+            std::string::npos);
+  for (const size_t size : {5, 10}) {
+    std::thread writer([&] { std::ofstream(path) << std::string(size, 'x'); });
+    const std::string message =
+        message_of([&] { EXPECT_EQ(read_input(path, 9), "xxxxx"); });
+    EXPECT_EQ(message, size == 5
+                           ? "no error"
+                           : path + ": must have at most 9 bytes, got more");
+    writer.join();
+  }
+  EXPECT_NE(message_of([&] { read_input(directory_, 9); }).find("a directory"),
+            std::string::npos);
+}
+
 TEST_F(ReadFile, RejectsWhatIsNotReadable) {
   const auto refused = [](const std::string& path, size_t limit,
                           const std::string& why) {

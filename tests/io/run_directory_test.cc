@@ -42,6 +42,23 @@ TEST(RunDirectory, ProvesThatItHoldsARun) {
   EXPECT_EQ(d.proof(), d.config());
 }
 
+TEST(RunDirectory, OwnsItsFiles) {
+  const RunDirectory d(new_folder() + "/run");
+  d.create(), make_directory(d.state()), make_directory(d.plots());
+  EXPECT_FALSE(RunDirectory::owns(d.weights())) << "holds no run yet";
+  d.write_config("{}");
+  for (const std::string& file :
+       {d.config(), d.weights(), d.checkpoint(), d.metrics(), d.curve(),
+        d.data(), d.path() + "//model.safetensors",
+        d.path() + "/./state/../config.json", d.state() + "/other"})
+    EXPECT_TRUE(RunDirectory::owns(file)) << file;
+  for (const std::string& file :
+       {d.path() + "/other", d.plots() + "/curve.svg",
+        d.path() + "/../data.txt", std::string("config.json"),
+        std::string("/config.json")})
+    EXPECT_FALSE(RunDirectory::owns(file)) << file;
+}
+
 TEST(RunDirectory, IsCreatedWithItsParents) {
   const std::string top = new_folder();
   const RunDirectory d(top + "/runs/text");

@@ -166,6 +166,9 @@ TEST_F(SafeTensorsTest, RejectsInvalidFrames) {
   expect_bad(length_prefix(3) + "{}",
              "header of 3 bytes must fit in the file, got 2 bytes");
   expect_bad(length_prefix(100'000'001), "header must be at most 100000000");
+  expect_bad(length_prefix(1ull << 60), "is not a safetensors file: ");
+  expect_bad(length_prefix(3) + "{}", "is damaged: ");
+  expect_bad_header("{} x", 0, "is damaged: its header cannot be read: ");
   expect_bad(length_prefix(1ull << 60), "got length 1152921504606846976");
   expect_bad(std::string(16, '\xff'), "got length 18446744073709551615");
   expect_bad_header(" {}", 0, "header must begin with '{', got ' '");

@@ -39,7 +39,7 @@ TEST(Weights, AreReadAsTheyWereWritten) {
     EXPECT_TRUE(read[i].second.equal(example()[i].second)) << read[i].first;
 }
 
-/// A change of one bit, wherever it is, never gives other values.
+/// A change of one bit is an error, wherever it is.
 TEST(Weights, DamageIsNoticed) {
   const std::string path = new_folder() + "/weights";
   save_tensors(path, example(), {{"step", "7"}});
@@ -52,13 +52,10 @@ TEST(Weights, DamageIsNoticed) {
     const NamedTensors read = empty_like(example());
     const std::string message = message_of([&] { load_tensors(path, read); });
     named += message.find("the file is damaged") != std::string::npos;
-    // The name of the checksum in the header may be damaged.
-    const bool fine = message == "no error";
-    ASSERT_TRUE(!fine || i < whole.size() - kBytes) << "byte " << i;
-    for (size_t n = 0; n < read.size(); ++n)
-      ASSERT_TRUE(read[n].second.equal(fine ? example()[n].second
-                                            : at::zeros_like(read[n].second)))
-          << read[n].first << ", byte " << i;
+    // Also where the name of the checksum is damaged.
+    ASSERT_NE(message, "no error") << "byte " << i;
+    for (const auto& [name, x] : read)
+      ASSERT_TRUE(x.equal(at::zeros_like(x))) << name << ", byte " << i;
   }
   EXPECT_GE(named, kBytes);
 }

@@ -8,6 +8,7 @@
 
 #include "aft/io/safetensors.h"
 #include "aft/models/weights.h"
+#include "aft/tasks/memory_estimate.h"
 #include "aft/tasks/task.h"
 #include "tests/tasks/memory_guard.h"
 #include "tests/tasks/small_models.h"
@@ -35,6 +36,36 @@ TEST(MemoryLimit, CountsAllocationsOfThisThread) {
     EXPECT_EQ(limit.used(), 800);
   }
   at::empty({1 << 20});
+}
+
+TEST(MemoryPeak, MeasuresWhatExistsAtATime) {
+  torch::Tensor longer;
+  {
+    const MemoryPeak peak(10000);
+    torch::Tensor a = at::empty({100}), b = at::empty({200});
+    a = torch::Tensor();
+    longer = at::empty({50});
+    EXPECT_EQ(peak.most(), 1200);
+    EXPECT_THROW(at::empty({4000}), TooLarge);
+    EXPECT_NO_THROW(at::empty({1000}));
+  }
+  longer = torch::Tensor();
+  at::empty({4000});
+}
+
+/// The weights of a batch: linear in the number of rows.
+TEST(MemoryPeak, IsExtrapolated) {
+  std::vector<int64_t> tried;
+  const auto run = [&](int64_t n) {
+    tried.push_back(n);
+    const torch::Tensor fixed = at::empty({25}), x = at::empty({n, 10});
+  };
+  EXPECT_EQ(peak_bytes(run, 1000), 100 + 1000 * 40);
+  EXPECT_EQ(tried, std::vector<int64_t>({2, 4}));
+  EXPECT_EQ(peak_bytes(run, 1), 140);
+  EXPECT_EQ(peak_bytes(run, 3), 220);
+  const auto large = [](int64_t n) { at::empty({n << 50}); };
+  EXPECT_GT(peak_bytes(large, 1), data::machine_memory());
 }
 
 TEST(MemoryLimit, IsTheMemoryOfTheMachine) {

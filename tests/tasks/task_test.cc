@@ -135,7 +135,7 @@ TEST_F(ModelDirectory, RejectsInvalidConfigurations) {
   EXPECT_EQ(of(R"({"model": {"layers": 1000000000000}})"),
             "model.layers must be at most 10000, got 1000000000000");
   EXPECT_EQ(of(R"({"model": {"width": 1e99}})"),
-            "model.width must be an integer, got number 1e+99");
+            "model.width must be an integer below 2^63, got number 1e+99");
   EXPECT_EQ(of(R"({"task": {"a": 1}})"),
             "task must be one of language, image, classification, got object "
             "{\"a\":1}");

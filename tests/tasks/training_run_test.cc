@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "aft/base/random.h"
@@ -12,8 +13,11 @@
 #include "aft/io/run_directory.h"
 #include "aft/models/weights.h"
 #include "aft/tasks/language.h"
+#include "aft/tasks/memory_estimate.h"
 #include "aft/train/metrics.h"
 #include "tests/scratch.h"
+#include "tests/tasks/memory_guard.h"
+#include "tests/tasks/small_models.h"
 
 namespace aft::tasks {
 namespace {
@@ -407,9 +411,80 @@ TEST(TrainingRun, RejectsABatchThatNeedsMoreMemoryThanTheMachineHas) {
   run.config["train"]["batch_size"] = int64_t{1} << 22;
   run.config["model"]["width"] = 512;
   const std::string message = failure<base::ConfigError>(run);
-  EXPECT_NE(message.find("training needs about "), std::string::npos);
-  EXPECT_NE(message.find("train.batch_size 4194304"), std::string::npos);
+  EXPECT_NE(message.find("training with train.batch_size 4194304 needs about "),
+            std::string::npos);
   EXPECT_FALSE(io::exists(run.directory));
+}
+
+/// Networks and mixers without a formula are measured.
+TEST(TrainingRun, EstimatesTheMemoryOfEveryModel) {
+  for (Json config : small_configurations()) {
+    config["train"] = {{"steps", 1}, {"batch_size", 1 << 24}};
+    TrainingRun run = new_run();
+    run.config = task_kind(config).complete(config);
+    SCOPED_TRACE(run.config["model"].dump());
+    if (run.config["task"] == "classification") continue;  // needs images
+    const std::string message = failure<base::ConfigError>(run);
+    EXPECT_NE(message.find("train.batch_size 16777216 needs about "),
+              std::string::npos)
+        << message;
+    EXPECT_FALSE(io::exists(run.directory));
+  }
+}
+
+/// Neither buffers nor gradients remain.
+TEST(TrainingRun, MeasuringMemoryChangesNothing) {
+  Json config{{"task", "language"}, {"model", small_sequence("performer")}};
+  config["model"]["redraw_every"] = 1;
+  config = task_kind(config).complete(config);
+  const auto task = make_task(config);
+  std::vector<torch::Tensor> before;
+  for (const auto& [name, x] : models::tensors_of(task->model()))
+    before.push_back(x.clone());
+  check_training_memory(config, *task);
+  size_t i = 0;
+  for (const auto& [name, x] : models::tensors_of(task->model()))
+    EXPECT_TRUE(x.equal(before[i++])) << name;
+  for (const torch::Tensor& p : task->model().parameters())
+    EXPECT_FALSE(p.grad().defined());
+}
+
+TEST(TrainingRun, ErrorsNameKeysOfTheConfiguration) {
+  for (const auto& [mixer, key, value, expected] :
+       {std::tuple<const char*, const char*, Json, const char*>(
+            "aft-conv", "heads", 7,
+            "model.heads must divide model.width = 16, got 7"),
+        {"aft-conv", "window", 0, "model.window must be 1 or more, got 0"},
+        {"aft-local", "window", -1, "model.window must be 0 or more, got -1"},
+        {"aft-local", "rank", 0, "model.rank must be 1 or more, got 0"},
+        {"performer", "features", -1,
+         "model.features must be 0 or more, got -1"},
+        {"aft-local", "dropout", 1.5,
+         "model.dropout must be in [0, 1), got 1.5"}}) {
+    TrainingRun run = new_run();
+    run.config["model"]["mixer"] = mixer;
+    run.config["model"][key] = value;
+    EXPECT_EQ(failure<base::ConfigError>(run), expected);
+  }
+  TrainingRun run = new_run();
+  run.config["model"]["mixer"] = "foo";
+  EXPECT_EQ(failure<base::ConfigError>(run).find("model.mixer must be one of "),
+            0u);
+}
+
+TEST(TrainingRun, ATextThatIsTooSmallIsNamed) {
+  TrainingRun run = new_run();
+  const std::string text = new_folder() + "/small.txt";
+  io::write_file(text, "short\n");
+  run.config["data"]["path"] = text;
+  const std::string message = failure<data::DataError>(run);
+  EXPECT_EQ(message.find(text + ": has 6 bytes, of which nine tenths, 0, "), 0u)
+      << message;
+  EXPECT_NE(message.find("at least 40 bytes"), std::string::npos) << message;
+  // That is enough.
+  io::write_file(text, std::string(40, 'a'));
+  run.config["train"]["steps"] = 1;
+  EXPECT_EQ(run_training(run).end, End::kFinished);
 }
 
 }  // namespace
