@@ -20,8 +20,8 @@ namespace aft {
 namespace kernels {
 namespace HWY_NAMESPACE {
 
-// Rows of a panel, 32 KB in float, that blocks are multiplied by before the next
-// rows, and blocks that share them. (With 128 rows, nothing is faster.)
+// Rows of a panel, 32 KB in float, that blocks are multiplied by before the
+// next rows, and blocks that share them. (With 128 rows, nothing is faster.)
 constexpr int64_t kDepth = 256;
 constexpr int kGroup = 8;
 // Rows that are packed for all tiles of a strip before the next rows, and how
