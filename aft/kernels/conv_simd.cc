@@ -178,13 +178,11 @@ void Finish(int64_t n, const T* num, const T* den, const int64_t* index,
                  below = heads(den + t * kPanel, i);
       const auto divisor =
           gate ? GateDivisor(d, hn::LoadU(d, gate + i)) : hn::Set(d, T(1));
-      if (r.at) {
-        const auto ratio = Ratio(d, above, below);
-        StoreLanes(d, ratio, r, t, i);
-        StoreLanes(d, hn::Div(ratio, divisor), y, t, i);
-      } else {  // one division for both
-        StoreLanes(d, Ratio(d, above, hn::Mul(below, divisor)), y, t, i);
-      }
+      // The same y whether r is wanted or not: a block that backward recomputes
+      // is bit-identical.
+      const auto ratio = Ratio(d, above, below);
+      if (r.at) StoreLanes(d, ratio, r, t, i);
+      StoreLanes(d, hn::Div(ratio, divisor), y, t, i);
     }
   }
 }

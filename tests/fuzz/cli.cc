@@ -26,8 +26,9 @@ const CLI::App& leaf(const CLI::App& app) {
 /// they own the variables that the options write to.
 void stop_before_work(CLI::App& app) {
   app.parse_complete_callback([&app] {
-    const bool groups_others = !leaf(app).get_subcommands(nullptr).empty();
-    if (!groups_others) throw Parsed();
+    for (const CLI::App* command : leaf(app).get_subcommands(nullptr))
+      if (!command->get_group().empty()) return;  // it only groups others
+    throw Parsed();
   });
 }
 
