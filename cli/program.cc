@@ -86,11 +86,16 @@ std::vector<std::string> commands(const CLI::App& app) {
       app.get_name() + " --help`");
 }
 
-/// The message about arguments that the command does not have.
-std::string unexpected(const CLI::App& app) {
+/// The innermost command that was recognised.
+const CLI::App& innermost(const CLI::App& app) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty())
     command = command->get_subcommands()[0];
+  return *command;
+}
+
+/// The message about arguments that the command does not have.
+std::string unexpected(const CLI::App& app) {
   const std::vector<std::string> extra = app.remaining(/*recurse=*/true);
   if (extra.empty()) return "an argument was not expected" + hint(app);
   const std::string given = extra[0].substr(0, extra[0].find('='));
@@ -98,7 +103,7 @@ std::string unexpected(const CLI::App& app) {
     return "unexpected argument '" + base::printable(extra[0]) + "'" +
            hint(app);
   std::vector<std::string> known;
-  for (const CLI::Option* option : command->get_options())
+  for (const CLI::Option* option : innermost(app).get_options())
     for (const std::string& name : option->get_lnames())
       known.push_back("--" + name);
   const std::string near = base::nearest(given, known);
@@ -109,11 +114,8 @@ std::string unexpected(const CLI::App& app) {
 
 /// The message about a missing argument, which the synopsis names.
 std::string missing(const CLI::App& app, const std::string& otherwise) {
-  const CLI::App* command = &app;
-  while (!command->get_subcommands().empty())
-    command = command->get_subcommands()[0];
   std::string names;
-  for (const CLI::Option* option : command->get_options())
+  for (const CLI::Option* option : innermost(app).get_options())
     if (option->get_required() && option->count() == 0)
       names += (names.empty() ? "" : " ") + option->get_name() +
                (option->get_items_expected_max() > 1 ? "..." : "");

@@ -126,8 +126,8 @@ class Conv {
     int64_t b, h0, begin, end;
     int64_t rows[kPanel];  // first row that needs the log-space path, per head
 
-    bool all_safe(int64_t T_) const {
-      return *std::min_element(rows, rows + kPanel) >= T_;
+    bool all_safe(int64_t positions) const {
+      return *std::min_element(rows, rows + kPanel) >= positions;
     }
   };
   Heads heads(int64_t b, int64_t panel) const {
